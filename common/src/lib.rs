@@ -1,0 +1,27 @@
+//! The domain of Plimsoll: what every number means.
+//!
+//! This crate owns the schedule, its split over agents, the trace of a request, the format in which traces are
+//! kept, and the definitions of every metric. It is pure: no network, no runtime, no database. It has two doors to
+//! the operating system, each the one implementation of a trait that a simulation replaces: [`clock::SystemClock`]
+//! and [`disk::OsDisk`].
+//!
+//! Names and formulas follow the specification in `docs/spec.md`; a term there is the same term here.
+//!
+//! It must never depend on another crate of this workspace. The layout check guards that.
+
+pub mod clock;
+pub mod disk;
+pub mod ids;
+pub mod knee;
+pub mod metrics;
+pub mod offset;
+pub mod plan;
+pub mod schedule;
+pub mod seed;
+pub mod slo;
+pub mod split;
+pub mod stats;
+pub mod summary;
+pub mod trace;
+pub mod validity;
+pub mod workload;
