@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod disk;
+pub mod fleet;
 pub mod ids;
 pub mod knee;
 pub mod metrics;

@@ -1,0 +1,80 @@
+# `make` lists the targets. Every target does its own set-up on a fresh machine.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Steps follow one another; cargo uses the cores by itself.
+.NOTPARALLEL:
+
+export CARGO_TERM_COLOR ?= auto
+
+CARGO ?= cargo
+PREFIX ?= $(HOME)/.local
+DESTDIR ?=
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+# REAL_ENGINE=0 leaves out the tests against the real llama.cpp.
+REAL_ENGINE ?= 1
+REAL_ENGINE_DIR := $(CURDIR)/.real-engine
+
+.PHONY: help setup setup-build setup-python build install demo test real-engine lint layout deny ci clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+setup: ## install what building, testing and linting need
+	@.ci/setup.sh all
+
+setup-build:
+	@.ci/setup.sh build
+
+setup-python:
+	@.ci/setup.sh python
+
+build: setup-build ## compile every crate and binary
+	$(CARGO) build --workspace --locked
+
+install: setup-build ## put coordinator and agent into PREFIX/bin (default ~/.local/bin)
+	$(CARGO) build --release --locked -p coordinator -p agent
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 "$(TARGET_DIR)/release/coordinator" "$(TARGET_DIR)/release/agent" "$(DESTDIR)$(PREFIX)/bin"
+	@printf 'installed coordinator and agent in %s\n' "$(DESTDIR)$(PREFIX)/bin"
+
+demo: build ## sweep a simulated engine on this machine and find its knee (about a minute)
+	@DEMO_BIN="$(TARGET_DIR)/debug" .ci/demo.sh
+
+# The end-to-end tests run the binaries beside each other, so those are built first.
+test: setup $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, with the real llama.cpp (REAL_ENGINE=0: without)
+	@$(if $(filter 1,$(REAL_ENGINE)),,printf 'the tests against the real engine are left out (REAL_ENGINE=0)\n')
+	$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
+	$(CARGO) test --doc --workspace --locked
+
+real-engine: setup-python ## set up llama.cpp and tiny models for the tests, in .real-engine/
+	@tests/real_engine/setup.sh
+
+lint: setup layout deny ## formatting, clippy, rustdoc, layout rules
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked
+
+layout:
+	python3 .ci/layout_test.py
+	python3 .ci/layout.py
+
+# Offline, it reads the crates of every platform: they are fetched first, by cargo as ever.
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) fetch --locked --quiet; \
+		$(CARGO) deny --offline --locked check bans licenses sources; \
+	else \
+		printf 'cargo-deny is not installed: licences, bans and sources are not checked (cargo install --locked cargo-deny, some minutes)\n'; \
+	fi
+
+ci: ## everything that must pass: setup, lint, tests, demo, with the time of each
+	@MAKE="$(MAKE)" .ci/steps.sh setup lint test demo
+
+clean: ## remove what was built or installed here; results in plimsoll-data stay
+	$(CARGO) clean
+	rm -rf .real-engine

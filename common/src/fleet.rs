@@ -1,0 +1,141 @@
+//! What coordinator and agents tell each other, in the domain's own types.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentName, Digest, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
+use crate::offset::Estimate;
+use crate::plan::Target;
+use crate::trace::FailureKind;
+
+/// What an agent says of itself when it joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its version.
+    pub version: String,
+    /// Its name.
+    pub name: AgentName,
+    /// Drawn at random at its start.
+    pub incarnation: Incarnation,
+    /// Its host.
+    pub host: HostFacts,
+}
+
+/// Facts about a host, for the experiment record.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// As the host calls itself.
+    pub hostname: String,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    /// As /proc/cpuinfo says.
+    pub cpu_model: String,
+    /// Cores that the agent may use.
+    pub cpus: u32,
+    /// Physical memory.
+    pub memory_bytes: u64,
+    /// Soft limit of open files.
+    pub open_files_limit: u64,
+}
+
+/// Counters of the trial under way on one agent, all from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// The trial's.
+    pub epoch: Epoch,
+    /// Arrivals of the agent's slice.
+    pub scheduled: u64,
+    /// Arrivals released so far.
+    pub dispatched: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Requests that ended well.
+    pub succeeded: u64,
+    /// Requests that did not.
+    pub failed: u64,
+    /// Arrivals due that wait for a permit.
+    pub waiting: u64,
+    /// From a histogram: for the live view only.
+    pub lateness_p99: Nanos,
+    /// Traces that the spool could not take.
+    pub traces_lost: u64,
+}
+
+/// What an agent is to prepare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialOrder {
+    /// The run.
+    pub run: RunId,
+    /// The trial.
+    pub trial: TrialId,
+    /// Fences every control message of the trial.
+    pub epoch: Epoch,
+    /// The engine and how it is asked.
+    pub target: Target,
+    /// The workload's content hash.
+    pub workload: Digest,
+    /// The workload's size.
+    pub workload_bytes: u64,
+    /// Of the whole schedule.
+    pub schedule: Digest,
+    /// Of the agent's slice.
+    pub slice: Digest,
+    /// Arrivals of the slice.
+    pub slice_count: u64,
+    /// The agent's part of the concurrency limit.
+    pub permits: Option<u32>,
+    /// Rows to warm up with; true: the prompt must be altered, for the trial uses the row too.
+    pub warmup: Vec<(u32, bool)>,
+    /// Idle connections to open before the start.
+    pub warm_connections: u32,
+}
+
+/// What an agent answers when it is prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyReport {
+    /// The trial's.
+    pub epoch: Epoch,
+    /// Of the slice that the agent holds.
+    pub slice: Digest,
+    /// Arrivals that it holds.
+    pub slice_count: u64,
+    /// Its clock against the coordinator's.
+    pub clock: Estimate,
+    /// What a person should know about the host.
+    pub warnings: Vec<String>,
+}
+
+/// What an agent answers when every arrival of its slice has its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainReport {
+    /// The trial's.
+    pub epoch: Epoch,
+    /// Of the agent's process.
+    pub incarnation: Incarnation,
+    /// Traces of this trial in the spool.
+    pub traces: u64,
+    /// All numbers below it are spooled.
+    pub next_seq: Seq,
+    /// Traces that the spool could not take.
+    pub traces_lost: u64,
+    /// The clock at the end.
+    pub clock: Estimate,
+    /// Start minus the start that was asked for.
+    pub start_skew: Nanos,
+}
+
+/// What came of trying the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetReport {
+    /// Models that the engine lists.
+    pub models: Vec<String>,
+    /// How the probing request failed.
+    pub failure: Option<(FailureKind, String)>,
+    /// What the engine answered when it failed.
+    pub error_body: String,
+    /// Status of the probing request.
+    pub http_status: Option<u16>,
+    /// TTFT of the probing request, from its dispatch.
+    pub ttft: Option<Nanos>,
+    /// Its output tokens.
+    pub output_tokens: Option<u64>,
+}

@@ -1,0 +1,331 @@
+//! From traces to a summary, one trace at a time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::books::Books;
+use super::in_flight::Intervals;
+use super::queue::QueueTrend;
+use super::{
+    AgentSummary, InFlight, LatencySeconds, Numbers, ObjectiveResult, P99WithFailures, Sample, TrialInput,
+    TrialSummary,
+};
+use crate::ids::Nanos;
+use crate::metrics::{LossCause, RequestMetrics, Tpot};
+use crate::slo::{Slo, SloScope};
+use crate::stats::{Distribution, Samples, percentile_with_infinite};
+use crate::trace::{Facts, FailureKind, Outcome, TokenSource};
+use crate::validity::{AgentEvidence, Evidence, judge};
+
+/// Takes a trial's traces one at a time, in any order, and keeps samples only.
+#[derive(Debug)]
+pub struct Summariser<'a> {
+    input: TrialInput<'a>,
+    books: Books,
+    agents: Vec<AgentCount>,
+    queue: QueueTrend,
+    in_flight: Intervals,
+    window: Nanos,
+    ended_within_length: u64,
+    rows: HashSet<u32>,
+    failures: BTreeMap<FailureKind, u64>,
+    lost: BTreeMap<LossCause, u64>,
+    finish_reasons: BTreeMap<String, u64>,
+    objectives: Vec<(Slo, Vec<f64>)>,
+    counts: Counts,
+    latency: LatencySamples,
+}
+
+#[derive(Debug, Default)]
+struct AgentCount {
+    requests: u64,
+    failures: BTreeMap<FailureKind, u64>,
+    lateness: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    successful: u64,
+    good: u64,
+    output_tokens: u64,
+    input_tokens: u64,
+    cached_tokens: u64,
+    with_output: u64,
+    with_input: u64,
+    with_cached: u64,
+    sources: BTreeMap<TokenSource, u64>,
+    itl_proven: u64,
+    reconnections: u64,
+    done_without_finish: u64,
+    short_outputs: u64,
+    coalesced_streams: u64,
+    content_events: u64,
+    coalesced_events: u64,
+    repeated_prompts: u64,
+    synthetic: u64,
+}
+
+/// Samples of the successes, seconds.
+#[derive(Debug, Default)]
+struct LatencySamples {
+    ttft: Vec<f64>,
+    service_ttft: Vec<f64>,
+    tpot: Vec<f64>,
+    itl: Vec<f64>,
+    chunk_gap: Vec<f64>,
+    e2e: Vec<f64>,
+    client_queue: Vec<f64>,
+    connect: Vec<f64>,
+    dispatch_lateness: Vec<f64>,
+}
+
+impl<'a> Summariser<'a> {
+    /// Nothing recorded yet.
+    #[must_use]
+    pub fn new(input: TrialInput<'a>) -> Self {
+        Self {
+            books: Books::new(input.scheduled),
+            agents: input.agents.iter().map(|_| AgentCount::default()).collect(),
+            queue: QueueTrend::new(input.length),
+            in_flight: Intervals::default(),
+            window: Nanos::ZERO,
+            ended_within_length: 0,
+            rows: HashSet::new(),
+            failures: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            finish_reasons: BTreeMap::new(),
+            objectives: input.slos.over_trial().map(|slo| (slo, Vec::new())).collect(),
+            counts: Counts::default(),
+            latency: LatencySamples::default(),
+            input,
+        }
+    }
+
+    /// Takes a trace.
+    pub fn add(&mut self, trace: Sample<'_>) {
+        let Sample { clocks, facts, agent } = trace;
+        let metrics = RequestMetrics::of(clocks, facts);
+        let agent = self.agents.get_mut(usize::from(agent));
+        self.books.enter(facts.index, agent.is_some());
+        if let Some(agent) = agent {
+            agent.requests += 1;
+            agent.lateness.extend(metrics.dispatch_lateness.map(Nanos::as_secs_f64));
+            if let Some(failure) = facts.outcome.failure() {
+                *agent.failures.entry(failure.kind).or_default() += 1;
+            }
+        }
+        self.queue.add(clocks, facts);
+        self.in_flight.add(clocks);
+        self.window = self.window.max(clocks.finished);
+        self.counts.reconnections += u64::from(facts.reconnections);
+        self.counts.synthetic += u64::from(facts.synthetic);
+        self.counts.repeated_prompts += u64::from(!self.rows.insert(facts.row));
+        if let Some(reason) = &facts.finish_reason {
+            count(&mut self.finish_reasons, reason);
+        }
+        let losses = metrics.losses(facts, self.input.slos);
+        self.counts.good += u64::from(losses.is_good());
+        for cause in losses.iter() {
+            *self.lost.entry(cause).or_default() += 1;
+        }
+        match &facts.outcome {
+            Outcome::Failure(failure) => *self.failures.entry(failure.kind).or_default() += 1,
+            Outcome::Success => self.add_success(&metrics, facts),
+        }
+    }
+
+    fn add_success(&mut self, metrics: &RequestMetrics<'_>, facts: &Facts) {
+        self.counts.add_success(facts, metrics.itl_proven());
+        self.latency.add(metrics);
+        for (slo, samples) in &mut self.objectives {
+            samples.extend(metrics.seconds(slo.metric));
+        }
+        let before = self.latency.chunk_gap.len();
+        self.latency.chunk_gap.extend(metrics.chunk_gaps().map(Nanos::as_secs_f64));
+        if metrics.itl_proven() {
+            self.latency.itl.extend_from_slice(&self.latency.chunk_gap[before..]);
+        }
+        self.counts.content_events += metrics.content_events();
+        let within = self.input.length.is_some_and(|length| metrics.finished() <= length);
+        self.ended_within_length += u64::from(within);
+    }
+
+    /// The summary of the traces taken so far.
+    #[must_use]
+    pub fn finish(mut self) -> TrialSummary {
+        let conservation = self.books.close();
+        let recorded = conservation.recorded;
+        let counted = std::mem::take(&mut self.agents);
+        let mut agents = Vec::with_capacity(counted.len());
+        let mut failures = Vec::with_capacity(counted.len());
+        for (known, count) in self.input.agents.iter().zip(counted) {
+            agents.push(AgentSummary {
+                name: known.name.clone(),
+                requests: count.requests,
+                share: ratio(count.requests, recorded),
+                failed: count.failures.values().sum(),
+                dispatch_lateness_seconds: Distribution::of(count.lateness),
+                clock_offset_seconds: known.clock.map(|c| c.offset_ns as f64 / 1e9),
+                clock_bound_seconds: known.clock.map(|c| c.bound_ns as f64 / 1e9),
+                lost: known.lost,
+            });
+            failures.push(count.failures);
+        }
+        let evidence = Evidence {
+            agents: (self.input.agents.iter().zip(&agents).zip(&failures))
+                .map(|((known, agent), failures)| AgentEvidence {
+                    name: &known.name,
+                    lateness_p99: agent.dispatch_lateness_seconds.p99,
+                    lateness_n: agent.dispatch_lateness_seconds.n,
+                    clock_bound: known.clock.map(|c| Nanos(c.bound_ns)),
+                    lost: known.lost,
+                    failures,
+                })
+                .collect(),
+            conservation,
+            queue_growth: self.queue.growth(),
+            findings: self.input.findings,
+        };
+        let validity = judge(&evidence, &self.input.limits);
+        let requests = self.input.scheduled;
+        let numbers = conservation.holds().then(|| self.numbers());
+        TrialSummary { requests, conservation, numbers, agents, validity }
+    }
+
+    fn numbers(self) -> Numbers {
+        let Self { input, counts: c, window, .. } = self;
+        let n = input.scheduled;
+        let failed = n - c.successful;
+        let per_window = |count: u64| (window > Nanos::ZERO).then(|| count as f64 / window.as_secs_f64());
+        // No success, no tokens: 0 is the truth. Successes without any known count: it is unknown.
+        let tokens_per_window =
+            |tokens: u64, known: u64| per_window(tokens).filter(|_| known > 0 || c.successful == 0);
+        let length = input.length.map(Nanos::as_secs_f64).filter(|&l| l > 0.0);
+        let achieved = length.map(|l| self.ended_within_length as f64 / l);
+        let output = tokens_per_window(c.output_tokens, c.with_output);
+        let prompt = tokens_per_window(c.input_tokens, c.with_input);
+        let good = (!input.slos.is_empty()).then_some(c.good);
+        let lost = self.lost.iter().filter(|_| good.is_some());
+        let (latency_seconds, p99) = self.latency.distributions(failed);
+        let mean_e2e = latency_seconds.e2e.mean;
+        Numbers {
+            successful: c.successful,
+            failed,
+            failures_by_kind: self.failures.iter().map(|(kind, &n)| (kind.name().to_owned(), n)).collect(),
+            duration_seconds: window.as_secs_f64(),
+            offered_rate_per_second: input.offered.per_second(),
+            scheduled_rate_per_second: length.map(|l| n as f64 / l),
+            achieved_rate_per_second: achieved,
+            request_throughput_per_second: per_window(c.successful),
+            output_token_throughput_per_second: output,
+            input_token_throughput_per_second: prompt,
+            total_token_throughput_per_second: output.zip(prompt).map(|(o, p)| o + p),
+            output_tokens: c.output_tokens,
+            input_tokens: c.input_tokens,
+            cached_tokens: (c.with_cached > 0).then_some(c.cached_tokens),
+            requests_with_token_counts: c.with_output,
+            requests_with_prompt_token_counts: c.with_input,
+            requests_with_cached_token_counts: c.with_cached,
+            token_count_sources: c.sources.iter().map(|(s, &n)| (s.name().to_owned(), n)).collect(),
+            good,
+            goodput_requests_per_second: good.and_then(per_window),
+            slo_attainment: good.and_then(|good| ratio(good, n)),
+            slo_lost_by_cause: lost.map(|(cause, &n)| (cause.name().to_owned(), n)).collect(),
+            objectives: self.objectives.into_iter().filter_map(|(slo, s)| objective(slo, s, n)).collect(),
+            in_flight: InFlight {
+                mean: self.in_flight.mean(window),
+                peak: self.in_flight.peak(),
+                littles_law: achieved.zip(mean_e2e).map(|(rate, e2e)| rate * e2e),
+            },
+            finish_reasons: self.finish_reasons,
+            latency_seconds,
+            p99_with_failures_as_infinite_seconds: p99,
+            itl_proven_requests: c.itl_proven,
+            reconnections: c.reconnections,
+            done_without_finish: c.done_without_finish,
+            short_outputs: c.short_outputs,
+            coalesced_streams: c.coalesced_streams,
+            content_events: c.content_events,
+            coalesced_events: c.coalesced_events,
+            repeated_prompts: c.repeated_prompts,
+            synthetic_traces: c.synthetic,
+        }
+    }
+}
+
+impl Counts {
+    fn add_success(&mut self, facts: &Facts, itl_proven: bool) {
+        self.successful += 1;
+        *self.sources.entry(facts.output_tokens.source).or_default() += 1;
+        let add = |count: Option<u64>, sum: &mut u64, known: &mut u64| {
+            if let Some(count) = count {
+                *sum = sum.saturating_add(count);
+                *known += 1;
+            }
+        };
+        add(facts.output_tokens.count, &mut self.output_tokens, &mut self.with_output);
+        add(facts.prompt_tokens, &mut self.input_tokens, &mut self.with_input);
+        add(facts.cached_tokens, &mut self.cached_tokens, &mut self.with_cached);
+        self.itl_proven += u64::from(itl_proven);
+        self.done_without_finish += u64::from(facts.done_seen && facts.finish_reason.is_none());
+        self.short_outputs += u64::from(facts.short_output);
+        self.coalesced_streams += u64::from(facts.stream_coalesced);
+        self.coalesced_events += u64::from(facts.coalesced_events);
+    }
+}
+
+impl LatencySamples {
+    fn add(&mut self, m: &RequestMetrics<'_>) {
+        self.ttft.extend(m.ttft.map(Nanos::as_secs_f64));
+        self.service_ttft.extend(m.service_ttft.map(Nanos::as_secs_f64));
+        self.tpot.extend(m.tpot.map(Tpot::as_secs_f64));
+        self.e2e.push(m.e2e.as_secs_f64());
+        self.client_queue.extend(m.client_queue.map(Nanos::as_secs_f64));
+        self.connect.extend(m.connect.map(Nanos::as_secs_f64));
+        self.dispatch_lateness.extend(m.dispatch_lateness.map(Nanos::as_secs_f64));
+    }
+
+    fn distributions(self, failed: u64) -> (LatencySeconds, P99WithFailures) {
+        let (ttft, service_ttft) = (Samples::new(self.ttft), Samples::new(self.service_ttft));
+        let (tpot, e2e) = (Samples::new(self.tpot), Samples::new(self.e2e));
+        let latency = LatencySeconds {
+            ttft: ttft.distribution(),
+            service_ttft: service_ttft.distribution(),
+            tpot: tpot.distribution(),
+            itl: Distribution::of(self.itl),
+            chunk_gap: Distribution::of(self.chunk_gap),
+            e2e: e2e.distribution(),
+            client_queue: Distribution::of(self.client_queue),
+            connect: Distribution::of(self.connect),
+            dispatch_lateness: Distribution::of(self.dispatch_lateness),
+        };
+        let p99 = P99WithFailures {
+            ttft: ttft.p99_with_failures_as_infinite(failed),
+            service_ttft: service_ttft.p99_with_failures_as_infinite(failed),
+            tpot: tpot.p99_with_failures_as_infinite(failed),
+            e2e: e2e.p99_with_failures_as_infinite(failed),
+        };
+        (latency, p99)
+    }
+}
+
+/// Over all `n` requests: one without a sample failed, or its metric is undefined and cannot meet an objective.
+fn objective(slo: Slo, samples: Vec<f64>, n: u64) -> Option<ObjectiveResult> {
+    let SloScope::Trial(percentile) = slo.scope else { return None };
+    let samples = Samples::new(samples);
+    let infinite = n.saturating_sub(samples.sorted().len() as u64);
+    let value = percentile_with_infinite(samples.sorted(), infinite, percentile.value());
+    let met = value.is_some_and(|v| v.get() <= slo.limit.as_secs_f64());
+    Some(ObjectiveResult { objective: slo, value, met, infinite })
+}
+
+fn ratio(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
+}
+
+fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    // The name is copied only when it is new.
+    match counts.get_mut(name) {
+        Some(n) => *n += 1,
+        None => drop(counts.insert(name.to_owned(), 1)),
+    }
+}

@@ -1,0 +1,332 @@
+//! Joining, preparing, running and draining.
+
+use common::fleet::{DrainReport, HostFacts, Introduction, Progress, ReadyReport, TargetReport, TrialOrder};
+use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
+use common::offset::Estimate;
+use common::schedule::Arrival;
+use common::trace::FailureKind;
+
+use super::{WireError, digest, required, run_id};
+use crate::v1;
+
+impl From<&Introduction> for v1::Hello {
+    fn from(i: &Introduction) -> Self {
+        Self {
+            protocol_version: crate::PROTOCOL_VERSION,
+            agent_version: i.version.clone(),
+            name: i.name.to_string(),
+            incarnation: i.incarnation.0,
+            host: Some(v1::HostFacts {
+                hostname: i.host.hostname.clone(),
+                kernel: i.host.kernel.clone(),
+                cpu_model: i.host.cpu_model.clone(),
+                cpus: i.host.cpus,
+                memory_bytes: i.host.memory_bytes,
+                open_files_limit: i.host.open_files_limit,
+            }),
+            spools: Vec::new(),
+        }
+    }
+}
+
+/// The version is not looked at here: it is compared before anything else is.
+impl TryFrom<v1::Hello> for Introduction {
+    type Error = WireError;
+    fn try_from(h: v1::Hello) -> Result<Self, WireError> {
+        let host = required(h.host, "Hello", "host")?;
+        Ok(Self {
+            version: h.agent_version,
+            name: h.name.parse().map_err(|e| WireError::new("Hello", "name", e))?,
+            incarnation: Incarnation(h.incarnation),
+            host: HostFacts {
+                hostname: host.hostname,
+                kernel: host.kernel,
+                cpu_model: host.cpu_model,
+                cpus: host.cpus,
+                memory_bytes: host.memory_bytes,
+                open_files_limit: host.open_files_limit,
+            },
+        })
+    }
+}
+
+impl From<&Progress> for v1::Progress {
+    fn from(p: &Progress) -> Self {
+        Self {
+            epoch: p.epoch.0,
+            scheduled: p.scheduled,
+            dispatched: p.dispatched,
+            in_flight: p.in_flight,
+            succeeded: p.succeeded,
+            failed: p.failed,
+            waiting: p.waiting,
+            lateness_p99_ns: p.lateness_p99.0,
+            traces_lost: p.traces_lost,
+        }
+    }
+}
+
+impl From<v1::Progress> for Progress {
+    fn from(p: v1::Progress) -> Self {
+        Self {
+            epoch: Epoch(p.epoch),
+            scheduled: p.scheduled,
+            dispatched: p.dispatched,
+            in_flight: p.in_flight,
+            succeeded: p.succeeded,
+            failed: p.failed,
+            waiting: p.waiting,
+            lateness_p99: Nanos(p.lateness_p99_ns),
+            traces_lost: p.traces_lost,
+        }
+    }
+}
+
+impl From<&TrialOrder> for v1::Prepare {
+    fn from(o: &TrialOrder) -> Self {
+        Self {
+            run_id: o.run.to_string(),
+            trial: o.trial.0,
+            epoch: o.epoch.0,
+            target: Some((&o.target).into()),
+            workload_sha256: o.workload.to_string(),
+            workload_bytes: o.workload_bytes,
+            schedule_sha256: o.schedule.to_string(),
+            slice_sha256: o.slice.to_string(),
+            slice_count: o.slice_count,
+            permits: o.permits.unwrap_or(0),
+            warmup: o.warmup.iter().map(|&(row, altered)| v1::WarmupRow { row, altered }).collect(),
+            warm_connections: o.warm_connections,
+        }
+    }
+}
+
+impl TryFrom<v1::Prepare> for TrialOrder {
+    type Error = WireError;
+    fn try_from(p: v1::Prepare) -> Result<Self, WireError> {
+        Ok(Self {
+            run: run_id(&p.run_id, "Prepare")?,
+            trial: TrialId(p.trial),
+            epoch: Epoch(p.epoch),
+            target: required(p.target, "Prepare", "target")?.try_into()?,
+            workload: digest(&p.workload_sha256, "Prepare", "workload_sha256")?,
+            workload_bytes: p.workload_bytes,
+            schedule: digest(&p.schedule_sha256, "Prepare", "schedule_sha256")?,
+            slice: digest(&p.slice_sha256, "Prepare", "slice_sha256")?,
+            slice_count: p.slice_count,
+            permits: (p.permits > 0).then_some(p.permits),
+            warmup: p.warmup.iter().map(|w| (w.row, w.altered)).collect(),
+            warm_connections: p.warm_connections,
+        })
+    }
+}
+
+impl From<Estimate> for v1::ClockEstimate {
+    fn from(e: Estimate) -> Self {
+        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns }
+    }
+}
+
+impl From<v1::ClockEstimate> for Estimate {
+    fn from(e: v1::ClockEstimate) -> Self {
+        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns }
+    }
+}
+
+impl From<&ReadyReport> for v1::Ready {
+    fn from(r: &ReadyReport) -> Self {
+        Self {
+            epoch: r.epoch.0,
+            slice_sha256: r.slice.to_string(),
+            slice_count: r.slice_count,
+            clock: Some(r.clock.into()),
+            warnings: r.warnings.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Ready> for ReadyReport {
+    type Error = WireError;
+    fn try_from(r: v1::Ready) -> Result<Self, WireError> {
+        Ok(Self {
+            epoch: Epoch(r.epoch),
+            slice: digest(&r.slice_sha256, "Ready", "slice_sha256")?,
+            slice_count: r.slice_count,
+            clock: required(r.clock, "Ready", "clock")?.into(),
+            warnings: r.warnings,
+        })
+    }
+}
+
+impl From<&DrainReport> for v1::Drained {
+    fn from(d: &DrainReport) -> Self {
+        Self {
+            epoch: d.epoch.0,
+            manifest: Some(v1::Manifest {
+                incarnation: d.incarnation.0,
+                traces: d.traces,
+                next_seq: d.next_seq.0,
+                traces_lost: d.traces_lost,
+            }),
+            clock: Some(d.clock.into()),
+            start_skew_ns: d.start_skew.0,
+        }
+    }
+}
+
+impl TryFrom<v1::Drained> for DrainReport {
+    type Error = WireError;
+    fn try_from(d: v1::Drained) -> Result<Self, WireError> {
+        let manifest = required(d.manifest, "Drained", "manifest")?;
+        Ok(Self {
+            epoch: Epoch(d.epoch),
+            incarnation: Incarnation(manifest.incarnation),
+            traces: manifest.traces,
+            next_seq: Seq(manifest.next_seq),
+            traces_lost: manifest.traces_lost,
+            clock: required(d.clock, "Drained", "clock")?.into(),
+            start_skew: Nanos(d.start_skew_ns),
+        })
+    }
+}
+
+impl v1::TargetReport {
+    /// The answer to the check of this number.
+    #[must_use]
+    pub fn answer(id: u64, r: &TargetReport) -> Self {
+        let (failure_kind, failure_message) = match &r.failure {
+            None => (None, String::new()),
+            Some((kind, message)) => (Some(kind.name().to_owned()), message.clone()),
+        };
+        Self {
+            id,
+            models: r.models.clone(),
+            failure_kind,
+            failure_message,
+            error_body: r.error_body.clone(),
+            http_status: r.http_status.map(u32::from),
+            ttft_ns: r.ttft.map(|n| n.0),
+            output_tokens: r.output_tokens,
+        }
+    }
+}
+
+impl TryFrom<v1::TargetReport> for TargetReport {
+    type Error = WireError;
+    fn try_from(r: v1::TargetReport) -> Result<Self, WireError> {
+        let fail = |field, problem: &str| WireError::new("TargetReport", field, problem);
+        let failure = match r.failure_kind {
+            None => None,
+            Some(name) => {
+                let kind = FailureKind::ALL.iter().find(|k| k.name() == name);
+                Some((*kind.ok_or_else(|| fail("failure_kind", "unknown"))?, r.failure_message))
+            }
+        };
+        let http_status = match r.http_status {
+            None => None,
+            Some(s) => Some(u16::try_from(s).map_err(|_| fail("http_status", "not a status"))?),
+        };
+        Ok(Self {
+            models: r.models,
+            failure,
+            error_body: r.error_body,
+            http_status,
+            ttft: r.ttft_ns.map(Nanos),
+            output_tokens: r.output_tokens,
+        })
+    }
+}
+
+impl From<&[Arrival]> for v1::SlicePage {
+    fn from(arrivals: &[Arrival]) -> Self {
+        Self {
+            index: arrivals.iter().map(|a| a.index.0).collect(),
+            at_ns: arrivals.iter().map(|a| a.at.0).collect(),
+            row: arrivals.iter().map(|a| a.row).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::SlicePage> for Vec<Arrival> {
+    type Error = WireError;
+    fn try_from(page: v1::SlicePage) -> Result<Self, WireError> {
+        if page.index.len() != page.at_ns.len() || page.index.len() != page.row.len() {
+            return Err(WireError::new("SlicePage", "index", "the columns differ in length"));
+        }
+        let rows = page.index.iter().zip(&page.at_ns).zip(&page.row);
+        Ok(rows.map(|((&i, &at), &row)| Arrival { index: ArrivalIndex(i), at: Nanos(at), row }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::ids::Digest;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_slice_page_gives_back_what_it_took(rows in prop::collection::vec(any::<(u64, u64, u32)>(), 0..50)) {
+            let arrivals: Vec<Arrival> =
+                rows.into_iter().map(|(i, at, row)| Arrival { index: ArrivalIndex(i), at: Nanos(at), row }).collect();
+            let page = v1::SlicePage::from(arrivals.as_slice());
+            prop_assert_eq!(Vec::<Arrival>::try_from(page).unwrap(), arrivals);
+        }
+    }
+
+    fn order() -> TrialOrder {
+        TrialOrder {
+            run: "r-1".parse().unwrap(),
+            trial: TrialId(2),
+            epoch: Epoch(3),
+            target: common::plan::Target {
+                base_url: "http://h:1/x/v1".parse().unwrap(),
+                model: Some("m".into()),
+                api: common::plan::Api::Chat,
+                ignore_eos: true,
+                logprobs: true,
+                extra_body: serde_json::from_str(r#"{"top_p":0.5,"stop":["a"]}"#).unwrap(),
+                headers: vec![("x-a".into(), "b".into())],
+                default_max_tokens: 7,
+                connect_timeout: Nanos(1),
+                total_timeout: Nanos(2),
+                idle_timeout: Nanos(3),
+                keep_text: true,
+            },
+            workload: Digest::of(b"w"),
+            workload_bytes: 9,
+            schedule: Digest::of(b"s"),
+            slice: Digest::of(b"t"),
+            slice_count: 4,
+            permits: Some(5),
+            warmup: vec![(1, true), (2, false)],
+            warm_connections: 6,
+        }
+    }
+
+    #[test]
+    fn an_order_survives_the_wire() {
+        let order = order();
+        assert_eq!(TrialOrder::try_from(v1::Prepare::from(&order)).unwrap(), order);
+    }
+
+    /// What is wrong is said with message and field.
+    #[test]
+    fn errors_name_message_and_field() {
+        let broken = |change: fn(&mut v1::Prepare)| {
+            let mut wire = v1::Prepare::from(&order());
+            change(&mut wire);
+            TrialOrder::try_from(wire).unwrap_err().to_string()
+        };
+        assert_eq!(broken(|p| p.target = None), "Prepare.target: missing");
+        assert!(broken(|p| p.run_id = "../x".into()).starts_with("Prepare.run_id: "));
+        assert!(broken(|p| p.slice_sha256.clear()).starts_with("Prepare.slice_sha256: "));
+        assert!(broken(|p| p.target.as_mut().unwrap().api = 0).starts_with("Target.api: "));
+        assert!(
+            broken(|p| p.target.as_mut().unwrap().base_url = "x".into()).starts_with("Target.base_url: ")
+        );
+        assert!(
+            broken(|p| p.target.as_mut().unwrap().extra_body_json = "[]".into()).starts_with("Target.extra")
+        );
+    }
+}
