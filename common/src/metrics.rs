@@ -231,7 +231,7 @@ impl Losses {
 
     /// Each cause once.
     pub fn iter(self) -> impl Iterator<Item = LossCause> {
-        LossCause::all().filter(move |cause| self.0 & cause.bit() != 0)
+        LossCause::all().enumerate().filter(move |(i, _)| self.0 >> i & 1 != 0).map(|(_, cause)| cause)
     }
 }
 

@@ -104,7 +104,9 @@ pub enum SloError {
         metric: String,
     },
     /// Not a percentile.
-    #[error("SLO {text:?}: {percentile:?} is not a percentile; write p50, p99 or p99.9 (above 0, at most 100)")]
+    #[error(
+        "SLO {text:?}: {percentile:?} is not a percentile; write p50, p99 or p99.9 (above 0, at most 100)"
+    )]
     Percentile {
         /// As given.
         text: String,
@@ -148,7 +150,8 @@ pub enum TimeError {
 pub fn parse_time(text: &str) -> Result<Nanos, TimeError> {
     let text = text.trim();
     let refused = || TimeError::NotATime(text.to_owned());
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
     let scale = match unit.trim() {
         "" | "s" | "sec" => Some(1_000_000_000),
         "ms" => Some(1_000_000),
@@ -212,14 +215,17 @@ impl FromStr for Slo {
             None => (SloScope::EachRequest, left),
             Some((percentile, metric)) => {
                 let parsed = percentile.trim().strip_prefix(['p', 'P']).and_then(Percentile::parse);
-                let refused =
-                    || SloError::Percentile { text: text.to_owned(), percentile: percentile.trim().to_owned() };
+                let refused = || SloError::Percentile {
+                    text: text.to_owned(),
+                    percentile: percentile.trim().to_owned(),
+                };
                 (SloScope::Trial(parsed.ok_or_else(refused)?), metric)
             }
         };
         let metric = metric.trim();
         let known = SloMetric::ALL.iter().copied().find(|m| m.name().eq_ignore_ascii_case(metric));
-        let metric = known.ok_or_else(|| SloError::Metric { text: text.to_owned(), metric: metric.to_owned() })?;
+        let metric =
+            known.ok_or_else(|| SloError::Metric { text: text.to_owned(), metric: metric.to_owned() })?;
         let limit = parse_time(time).map_err(|source| SloError::Time { text: text.to_owned(), source })?;
         Ok(Self { scope, metric, limit })
     }

@@ -133,6 +133,12 @@ impl Samples {
         &self.sorted
     }
 
+    /// The samples themselves, in ascending order.
+    #[must_use]
+    pub fn into_sorted(self) -> Vec<f64> {
+        self.sorted
+    }
+
     /// How they are distributed.
     #[must_use]
     pub fn distribution(&self) -> Distribution {

@@ -8,7 +8,10 @@
 
 mod books;
 mod build;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod in_flight;
+mod latency;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -77,7 +80,7 @@ pub fn summarise<'t>(input: TrialInput<'_>, traces: impl IntoIterator<Item = Sam
     summariser.finish()
 }
 
-/// A trial in numbers.
+/// A trial in numbers. Its serde form needs a format that describes itself, such as JSON: postcard cannot read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialSummary {
     /// Scheduled arrivals, N.

@@ -13,7 +13,11 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn new(scheduled: u64) -> Self {
         let words = usize::try_from(scheduled.div_ceil(64)).unwrap_or(0);
-        Self { seen: vec![0; words], distinct: 0, state: Conservation { scheduled, ..Conservation::default() } }
+        Self {
+            seen: vec![0; words],
+            distinct: 0,
+            state: Conservation { scheduled, ..Conservation::default() },
+        }
     }
 
     /// Enters a trace, which belongs to the trial only if its agent does.

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::books::Books;
 use super::in_flight::Intervals;
+use super::latency::LatencySamples;
 use super::queue::QueueTrend;
-use super::{
-    AgentSummary, InFlight, LatencySeconds, Numbers, ObjectiveResult, P99WithFailures, Sample, TrialInput,
-    TrialSummary,
-};
+use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, TrialInput, TrialSummary};
 use crate::ids::Nanos;
-use crate::metrics::{LossCause, RequestMetrics, Tpot};
+use crate::metrics::{LossCause, RequestMetrics};
 use crate::slo::{Slo, SloScope};
 use crate::stats::{Distribution, Samples, percentile_with_infinite};
 use crate::trace::{Facts, FailureKind, Outcome, TokenSource};
@@ -62,20 +60,6 @@ struct Counts {
     coalesced_events: u64,
     repeated_prompts: u64,
     synthetic: u64,
-}
-
-/// Samples of the successes, seconds.
-#[derive(Debug, Default)]
-struct LatencySamples {
-    ttft: Vec<f64>,
-    service_ttft: Vec<f64>,
-    tpot: Vec<f64>,
-    itl: Vec<f64>,
-    chunk_gap: Vec<f64>,
-    e2e: Vec<f64>,
-    client_queue: Vec<f64>,
-    connect: Vec<f64>,
-    dispatch_lateness: Vec<f64>,
 }
 
 impl<'a> Summariser<'a> {
@@ -138,11 +122,6 @@ impl<'a> Summariser<'a> {
         self.latency.add(metrics);
         for (slo, samples) in &mut self.objectives {
             samples.extend(metrics.seconds(slo.metric));
-        }
-        let before = self.latency.chunk_gap.len();
-        self.latency.chunk_gap.extend(metrics.chunk_gaps().map(Nanos::as_secs_f64));
-        if metrics.itl_proven() {
-            self.latency.itl.extend_from_slice(&self.latency.chunk_gap[before..]);
         }
         self.counts.content_events += metrics.content_events();
         let within = self.input.length.is_some_and(|length| metrics.finished() <= length);
@@ -270,41 +249,6 @@ impl Counts {
         self.short_outputs += u64::from(facts.short_output);
         self.coalesced_streams += u64::from(facts.stream_coalesced);
         self.coalesced_events += u64::from(facts.coalesced_events);
-    }
-}
-
-impl LatencySamples {
-    fn add(&mut self, m: &RequestMetrics<'_>) {
-        self.ttft.extend(m.ttft.map(Nanos::as_secs_f64));
-        self.service_ttft.extend(m.service_ttft.map(Nanos::as_secs_f64));
-        self.tpot.extend(m.tpot.map(Tpot::as_secs_f64));
-        self.e2e.push(m.e2e.as_secs_f64());
-        self.client_queue.extend(m.client_queue.map(Nanos::as_secs_f64));
-        self.connect.extend(m.connect.map(Nanos::as_secs_f64));
-        self.dispatch_lateness.extend(m.dispatch_lateness.map(Nanos::as_secs_f64));
-    }
-
-    fn distributions(self, failed: u64) -> (LatencySeconds, P99WithFailures) {
-        let (ttft, service_ttft) = (Samples::new(self.ttft), Samples::new(self.service_ttft));
-        let (tpot, e2e) = (Samples::new(self.tpot), Samples::new(self.e2e));
-        let latency = LatencySeconds {
-            ttft: ttft.distribution(),
-            service_ttft: service_ttft.distribution(),
-            tpot: tpot.distribution(),
-            itl: Distribution::of(self.itl),
-            chunk_gap: Distribution::of(self.chunk_gap),
-            e2e: e2e.distribution(),
-            client_queue: Distribution::of(self.client_queue),
-            connect: Distribution::of(self.connect),
-            dispatch_lateness: Distribution::of(self.dispatch_lateness),
-        };
-        let p99 = P99WithFailures {
-            ttft: ttft.p99_with_failures_as_infinite(failed),
-            service_ttft: service_ttft.p99_with_failures_as_infinite(failed),
-            tpot: tpot.p99_with_failures_as_infinite(failed),
-            e2e: e2e.p99_with_failures_as_infinite(failed),
-        };
-        (latency, p99)
     }
 }
 

@@ -1,0 +1,242 @@
+//! The repeats of one rate, pooled.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::OfferedRate;
+use crate::slo::{Slo, Target};
+use crate::stats::{Distribution, Spread, Value};
+use crate::summary::{Numbers, P99WithFailures, TrialSummary};
+use crate::validity::Verdict;
+
+/// A trial of a sweep.
+#[derive(Debug, Clone, Copy)]
+pub struct TrialRef<'a> {
+    /// Its configured rate.
+    pub rate: OfferedRate,
+    /// Its numbers.
+    pub summary: &'a TrialSummary,
+}
+
+/// How many trials have each verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VerdictCounts {
+    /// Valid ones.
+    pub valid: u32,
+    /// Late ones.
+    pub late: u32,
+    /// Degraded ones.
+    pub degraded: u32,
+    /// Invalid ones.
+    pub invalid: u32,
+}
+
+impl VerdictCounts {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.valid + self.late + self.degraded + self.invalid
+    }
+
+    /// Trials with `verdict`.
+    #[must_use]
+    pub fn of(&self, verdict: Verdict) -> u32 {
+        match verdict {
+            Verdict::Valid => self.valid,
+            Verdict::Late => self.late,
+            Verdict::Degraded => self.degraded,
+            Verdict::Invalid => self.invalid,
+        }
+    }
+
+    /// The worst verdict that some trial has; valid without trials.
+    #[must_use]
+    pub fn worst(&self) -> Verdict {
+        Verdict::ALL.iter().rev().copied().find(|&v| self.of(v) > 0).unwrap_or_default()
+    }
+
+    fn add(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Valid => &mut self.valid,
+            Verdict::Late => &mut self.late,
+            Verdict::Degraded => &mut self.degraded,
+            Verdict::Invalid => &mut self.invalid,
+        } += 1;
+    }
+}
+
+/// The per-trial medians and 99th percentiles of one metric, over the repeats. Seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SpreadPair {
+    /// Of the per-trial p50.
+    pub p50: Option<Spread>,
+    /// Of the per-trial p99.
+    pub p99: Option<Spread>,
+    /// Of the per-trial p99 when each failure counts as infinite; none for the client queue.
+    pub p99_with_failures_as_infinite: Option<Spread>,
+    /// A trial had too few samples for its p99.
+    pub p99_thin: bool,
+}
+
+/// The headline percentiles of a rate, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RateLatency {
+    /// TTFT.
+    pub ttft: SpreadPair,
+    /// TPOT.
+    pub tpot: SpreadPair,
+    /// E2E.
+    pub e2e: SpreadPair,
+    /// Client queue.
+    pub client_queue: SpreadPair,
+}
+
+/// An objective over the trial, over the repeats of a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PooledObjective {
+    /// The objective.
+    pub objective: Slo,
+    /// The per-trial percentiles, seconds.
+    pub value: Spread,
+    /// Their median is at most the limit.
+    pub met: bool,
+}
+
+/// One rate of a sweep.
+///
+/// Its numbers are over its valid trials; where none is valid, the rate is undecided and they are over all that could
+/// be summarised, for a reader to see. `trials_used` says how many that are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RateResult {
+    /// As configured: a number, or `inf`.
+    pub offered_rate: String,
+    /// Requests per second; none for `inf`.
+    pub offered_rate_per_second: Option<f64>,
+    /// Trials at this rate.
+    pub repeats: u32,
+    /// Trials that the numbers are over.
+    pub trials_used: u32,
+    /// At least one trial is valid.
+    pub decided: bool,
+    /// The trials' verdicts.
+    pub verdicts: VerdictCounts,
+    /// Scheduled requests of the trials used.
+    pub requests: u64,
+    /// Failed ones.
+    pub failed: u64,
+    /// Failures by kind.
+    pub failures_by_kind: BTreeMap<String, u64>,
+    /// Good requests; none without objectives.
+    pub good: Option<u64>,
+    /// `good` / `requests`: pooled over the repeats.
+    pub slo_attainment: Option<f64>,
+    /// What was lost to each cause.
+    pub slo_lost_by_cause: BTreeMap<String, u64>,
+    /// The objectives over the trial.
+    pub objectives: Vec<PooledObjective>,
+    /// Achieved rate, per second.
+    pub achieved_rate_per_second: Option<Spread>,
+    /// Request throughput, per second.
+    pub request_throughput_per_second: Option<Spread>,
+    /// Output token throughput, per second.
+    pub output_token_throughput_per_second: Option<Spread>,
+    /// Goodput, per second.
+    pub goodput_requests_per_second: Option<Spread>,
+    /// The headline percentiles.
+    pub latency_seconds: RateLatency,
+}
+
+impl RateResult {
+    /// Whether the rate meets the target and every objective over the trial. An undecided rate is not asked.
+    #[must_use]
+    pub fn passes(&self, target: Target) -> bool {
+        self.good.is_some_and(|good| target.is_met_by(good, self.requests))
+            && self.objectives.iter().all(|o| o.met)
+    }
+
+    fn pool(rate: OfferedRate, trials: &[&TrialSummary]) -> Self {
+        let mut verdicts = VerdictCounts::default();
+        for trial in trials {
+            verdicts.add(trial.validity.verdict);
+        }
+        let decided = trials.iter().any(|t| counts(t, true));
+        let used: Vec<&Numbers> =
+            trials.iter().filter(|t| counts(t, decided)).filter_map(|t| t.numbers.as_ref()).collect();
+        let requests = used.iter().map(|n| n.successful + n.failed).sum();
+        let good = used.iter().map(|n| n.good).sum::<Option<u64>>().filter(|_| !used.is_empty());
+        let spread = |of: fn(&Numbers) -> Option<f64>| Spread::of(used.iter().filter_map(|n| of(n)));
+        let pair =
+            |of: fn(&Numbers) -> &Distribution, all: fn(&P99WithFailures) -> Option<Value>| SpreadPair {
+                p50: Spread::of(used.iter().filter_map(|n| of(n).p50)),
+                p99: Spread::of(used.iter().filter_map(|n| of(n).p99)),
+                p99_with_failures_as_infinite: Spread::of(
+                    used.iter().filter_map(|n| all(&n.p99_with_failures_as_infinite_seconds)).map(Value::get),
+                ),
+                p99_thin: used.iter().any(|n| of(n).p99_thin),
+            };
+        Self {
+            offered_rate: rate.to_string(),
+            offered_rate_per_second: rate.per_second(),
+            repeats: trials.len() as u32,
+            trials_used: used.len() as u32,
+            decided,
+            verdicts,
+            requests,
+            failed: used.iter().map(|n| n.failed).sum(),
+            failures_by_kind: sums(used.iter().map(|n| &n.failures_by_kind)),
+            good,
+            slo_attainment: good.filter(|_| requests > 0).map(|good| good as f64 / requests as f64),
+            slo_lost_by_cause: sums(used.iter().map(|n| &n.slo_lost_by_cause)),
+            objectives: objectives(&used),
+            achieved_rate_per_second: spread(|n| n.achieved_rate_per_second),
+            request_throughput_per_second: spread(|n| n.request_throughput_per_second),
+            output_token_throughput_per_second: spread(|n| n.output_token_throughput_per_second),
+            goodput_requests_per_second: spread(|n| n.goodput_requests_per_second),
+            latency_seconds: RateLatency {
+                ttft: pair(|n| &n.latency_seconds.ttft, |p| p.ttft),
+                tpot: pair(|n| &n.latency_seconds.tpot, |p| p.tpot),
+                e2e: pair(|n| &n.latency_seconds.e2e, |p| p.e2e),
+                client_queue: pair(|n| &n.latency_seconds.client_queue, |_| None),
+            },
+        }
+    }
+}
+
+/// Whether a trial is used where only valid ones are (`decided`), or else any that has numbers.
+fn counts(trial: &TrialSummary, decided: bool) -> bool {
+    trial.numbers.is_some() && (!decided || trial.validity.is_valid())
+}
+
+/// Pools the trials by rate, lowest rate first and `inf` last.
+pub fn pool_rates<'a>(trials: impl IntoIterator<Item = TrialRef<'a>>) -> Vec<RateResult> {
+    let mut by_rate: Vec<(OfferedRate, Vec<&TrialSummary>)> = Vec::new();
+    for trial in trials {
+        match by_rate.iter_mut().find(|(rate, _)| *rate == trial.rate) {
+            Some((_, same)) => same.push(trial.summary),
+            None => by_rate.push((trial.rate, vec![trial.summary])),
+        }
+    }
+    let order = |rate: OfferedRate| rate.per_second().unwrap_or(f64::INFINITY);
+    by_rate.sort_by(|a, b| order(a.0).total_cmp(&order(b.0)));
+    by_rate.into_iter().map(|(rate, trials)| RateResult::pool(rate, &trials)).collect()
+}
+
+fn sums<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut total: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, n) in maps.flatten() {
+        *total.entry(name.clone()).or_default() += n;
+    }
+    total
+}
+
+fn objectives(used: &[&Numbers]) -> Vec<PooledObjective> {
+    let Some(first) = used.first() else { return Vec::new() };
+    let pooled = first.objectives.iter().map(|o| o.objective).filter_map(|objective| {
+        let same = used.iter().flat_map(|n| &n.objectives).filter(|o| o.objective == objective);
+        let value = Spread::of(same.filter_map(|o| o.value).map(Value::get))?;
+        let met = value.median.get() <= objective.limit.as_secs_f64();
+        Some(PooledObjective { objective, value, met })
+    });
+    pooled.collect()
+}

@@ -1,0 +1,83 @@
+//! What a run leaves behind: a table for a person, `report.json` and `traces.jsonl` for programs.
+//!
+//! Owns the form of the three, and nothing else: every number is computed in `common`, and whoever calls this says
+//! where the bytes go. `docs/report.md` describes each field; a test here holds the two together. It must never show
+//! a number without the validity of its trial beside it, and never show what is undefined as 0.
+
+mod json;
+mod notes;
+mod table;
+#[cfg(test)]
+mod tests;
+mod traces;
+
+pub use json::{SCHEMA_VERSION, to_json, to_value};
+pub use table::render_table;
+pub use traces::{TraceRow, write_trace, write_traces};
+
+use common::ids::{Digest, RunId, TrialId};
+use common::knee::{Knee, RateResult, TrialRef, pool_rates};
+use common::plan::OfferedRate;
+use common::seed::Seed;
+use common::slo::{SloSet, Target};
+use common::summary::TrialSummary;
+use serde::Serialize;
+
+/// Everything that a report shows. Make one with [`Report::new`], which pools the rates and finds the knee.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The run.
+    pub run_id: RunId,
+    /// The experiment record: an object. The digests of each trial are added to it when it is written.
+    pub experiment: serde_json::Value,
+    /// The objectives.
+    pub slos: SloSet,
+    /// The share of requests that has to be good.
+    pub target: Target,
+    /// The trials, in the order in which they were sent.
+    pub trials: Vec<TrialReport>,
+    /// The trials pooled by rate, lowest first.
+    pub rates: Vec<RateResult>,
+    /// The knee.
+    pub knee: Knee,
+}
+
+/// One trial of a report.
+#[derive(Debug, Clone, Serialize)]
+pub struct TrialReport {
+    /// Its number within the run, from 0, in the order in which the trials were sent.
+    pub trial: TrialId,
+    /// The configured rate; in JSON the text that was given, as `rates[].offered_rate` has it.
+    #[serde(rename = "offered_rate", serialize_with = "as_text")]
+    pub rate: OfferedRate,
+    /// Which repeat of the rate, from 0.
+    pub repeat: u32,
+    /// The trial's seed.
+    pub seed: Seed,
+    /// Digest of the schedule.
+    pub schedule_sha256: Digest,
+    /// Digest of the workload file.
+    pub workload_sha256: Digest,
+    /// Its numbers.
+    pub summary: TrialSummary,
+}
+
+impl Report {
+    /// A report on `trials`.
+    #[must_use]
+    pub fn new(
+        run_id: RunId,
+        experiment: serde_json::Value,
+        slos: SloSet,
+        target: Target,
+        trials: Vec<TrialReport>,
+    ) -> Self {
+        let rates = pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
+        let knee = Knee::find(&rates, &slos, target);
+        Self { run_id, experiment, slos, target, trials, rates, knee }
+    }
+}
+
+fn as_text<S: serde::Serializer>(rate: &OfferedRate, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(rate)
+}

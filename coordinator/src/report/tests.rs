@@ -1,0 +1,270 @@
+use std::collections::BTreeSet;
+
+use common::ids::{AgentName, ArrivalIndex, Nanos};
+use common::plan::OfferedRate;
+use common::summary::{AgentInput, Sample, TrialInput, summarise};
+use common::trace::{
+    Channel, ContentEvent, Failure, FailureKind, Outcome, OutputTokens, TokenSource, Trace, Unsent,
+};
+use common::validity::{Reason, ReasonKind, ValidityLimits};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+fn unsent(index: u64, scheduled: Nanos, kind: FailureKind, finished: Nanos) -> Trace {
+    let arrival =
+        Unsent { index: ArrivalIndex(index), scheduled, row: index as u32 % 4, requested_tokens: 16 };
+    Trace::unsent(arrival, Failure::new(kind, "no answer"), finished)
+}
+
+/// Due at `scheduled`, first text after `ttft`, then `tokens` events 10 ms apart.
+fn success(index: u64, scheduled: Nanos, ttft: Nanos, tokens: u64) -> Trace {
+    let first = scheduled + ttft;
+    let at = |i: u64| first + Nanos::from_millis(10 * i);
+    let mut trace = unsent(index, scheduled, FailureKind::NotDispatched, at(tokens));
+    let (c, f) = (&mut trace.clocks, &mut trace.facts);
+    (c.released, c.connected, c.written) = (Some(scheduled), Some(scheduled), Some(scheduled));
+    c.content = (0..tokens).map(|i| ContentEvent { at: at(i), channel: Channel::Answer }).collect();
+    f.outcome = Outcome::Success;
+    f.output_tokens = OutputTokens { count: Some(tokens), source: TokenSource::Usage };
+    trace
+}
+
+fn trial(number: u32, rate: &str, repeat: u32, traces: &[Trace], findings: &[Reason]) -> TrialReport {
+    let rate: OfferedRate = rate.parse().unwrap();
+    let n = traces.len() as u64;
+    let agents = [AgentInput { name: "a1".parse().unwrap(), clock: None, lost: false }];
+    let slos = slos();
+    let input = TrialInput {
+        scheduled: n,
+        offered: rate,
+        length: rate.per_second().map(|lambda| Nanos::from_secs_f64(n as f64 / lambda)),
+        slos: &slos,
+        agents: &agents,
+        limits: ValidityLimits::default(),
+        findings,
+    };
+    let samples = traces.iter().map(|t| Sample { agent: 0, clocks: &t.clocks, facts: &t.facts });
+    TrialReport {
+        trial: TrialId(number),
+        rate,
+        repeat,
+        seed: Seed(7),
+        schedule_sha256: Digest::of(b"schedule"),
+        workload_sha256: Digest::of(b"workload"),
+        summary: summarise(input, samples),
+    }
+}
+
+fn slos() -> SloSet {
+    "ttft=1s tpot=50ms p99:e2e=10s".parse().unwrap()
+}
+
+fn report(trials: Vec<TrialReport>) -> Report {
+    let experiment = serde_json::json!({"engine": "sim"});
+    Report::new("run-1".parse().unwrap(), experiment, slos(), Target::default(), trials)
+}
+
+fn good(n: u64) -> Vec<Trace> {
+    (0..n).map(|i| success(i, Nanos::from_millis(10 * i), Nanos::from_millis(20), 8)).collect()
+}
+
+fn example() -> Report {
+    let mut some_fail = good(20);
+    some_fail[3] = unsent(3, Nanos::ZERO, FailureKind::TimeoutTotal, Nanos::from_secs(120));
+    some_fail[4] = unsent(4, Nanos::ZERO, FailureKind::HttpStatus, Nanos::from_millis(5));
+    some_fail[5] = success(5, Nanos::ZERO, Nanos::from_secs(2), 8);
+    let late = [Reason::of_agent(ReasonKind::DispatchLateness, &"a1".parse().unwrap(), "it was late")];
+    report(vec![
+        trial(0, "4", 0, &good(400), &[]),
+        trial(1, "8", 0, &some_fail, &[]),
+        trial(2, "4", 1, &good(400), &late),
+        trial(3, "inf", 0, &good(3), &[]),
+    ])
+}
+
+#[test]
+fn the_table_reads_at_a_glance() {
+    let text = render_table(&example());
+    let lines: Vec<&str> = text.lines().collect();
+    let expect = |part: &str| assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    assert_eq!(lines[0], "SLO ttft=1s tpot=50ms p99:e2e=10s for 99% of requests");
+    let row = |rate: &str| {
+        let found = lines.iter().find(|l| l.split_whitespace().next() == Some(rate));
+        found.unwrap_or_else(|| panic!("no row for {rate} in\n{text}")).split_whitespace().collect::<Vec<_>>()
+    };
+    let four = row("4");
+    assert_eq!(four[3..8], ["100.00", "20.00", "20.00", "10.00", "10.00"], "\n{text}");
+    assert_eq!(four[10..], ["0", "late"]);
+    assert_eq!(row("inf")[..2], ["inf", "–"]);
+    assert_eq!(row("8")[3], "85.00");
+    assert!(row("8")[5].ends_with('*'));
+    expect("1 of 2");
+    expect(
+        "Failures:\n  8/s: http_status 1, timeout_total 1; p99 with failures as infinite: TTFT inf, TPOT inf",
+    );
+    expect("under every cause:\n  8/s: ttft 1\n");
+    expect("Validity:\n  trial 2 (4/s, repeat 1) is late: agent a1: it was late");
+    expect("Prompts repeat within a trial");
+    expect("The knee is 4 requests/s (bracket [4, 8])");
+}
+
+#[test]
+fn every_failure_kind_shows_in_the_table_with_its_name_and_count() {
+    let traces: Vec<Trace> = (FailureKind::ALL.iter().zip(0..))
+        .map(|(&kind, i)| unsent(i, Nanos::ZERO, kind, Nanos::from_millis(5)))
+        .collect();
+    let text = render_table(&report(vec![trial(0, "1", 0, &traces, &[])])).replace("\n    ", " ");
+    for kind in FailureKind::ALL {
+        assert!(text.contains(&format!("{} 1", kind.name())), "{} is missing in\n{text}", kind.name());
+    }
+}
+
+#[test]
+fn a_broken_trial_shows_no_number() {
+    let mut broken = trial(0, "4", 0, &good(3), &[]);
+    broken.summary.numbers = None;
+    let text = render_table(&report(vec![broken]));
+    let row = text.lines().find(|l| l.trim_start().starts_with("4 ")).unwrap();
+    assert_eq!(row.matches('–').count(), 10, "{text}");
+}
+
+proptest! {
+    #[test]
+    fn the_table_fits_whatever_the_numbers_are(
+        requests in prop::collection::vec((0u64..1u64 << 55, 0u64..1u64 << 60, any::<bool>()), 1..12),
+        rate in prop::sample::select(&["0.00001", "0.123456789", "1000000", "999999.999", "inf", "12345.678"][..]),
+        message in ".{0,300}",
+    ) {
+        let of = |(i, (scheduled, ttft, fails)): (usize, (u64, u64, bool))| {
+            let (i, scheduled, ttft) = (i as u64, Nanos(scheduled), Nanos(ttft));
+            if fails { unsent(i, scheduled, FailureKind::ClientQueueTimeout, ttft) }
+            else { success(i, scheduled, ttft, 5) }
+        };
+        let traces: Vec<Trace> = requests.into_iter().enumerate().map(of).collect();
+        let name: AgentName = "x".repeat(64).parse().unwrap();
+        let findings = vec![Reason::of_agent(ReasonKind::ReadLateness, &name, message); 5];
+        let trials = (0..12).map(|n| trial(n, rate, n, &traces, &findings)).collect();
+        for line in render_table(&report(trials)).lines() {
+            prop_assert!(line.chars().count() <= table::WIDTH, "{} columns: {}", line.chars().count(), line);
+        }
+    }
+}
+
+#[test]
+fn report_json_has_the_names_that_programs_read() {
+    let json: Value = serde_json::from_str(&to_json(&example()).unwrap()).unwrap();
+    assert_eq!((&json["schema_version"], &json["run_id"]), (&"1".into(), &"run-1".into()));
+    assert_eq!(json["experiment"]["engine"], "sim");
+    let schedule = Digest::of(b"schedule").to_string();
+    assert_eq!(json["experiment"]["trials"][1]["schedule_sha256"], schedule);
+    assert!(json["experiment"]["trials"][1]["workload_sha256"].is_string());
+    let trial = &json["trials"][1];
+    assert_eq!(
+        (&trial["trial"], &trial["offered_rate"], &trial["repeat"]),
+        (&1.into(), &"8".into(), &0.into())
+    );
+    assert_eq!((&trial["seed"], &trial["schedule_sha256"]), (&7.into(), &schedule.into()));
+    assert_eq!(trial["summary"]["failures_by_kind"]["http_status"], 1);
+    assert_eq!(trial["summary"]["p99_with_failures_as_infinite_seconds"]["ttft"], "inf");
+    assert_eq!(json["rates"][2]["offered_rate_per_second"], Value::Null);
+    assert_eq!(json["knee"]["bracket"]["pass"], 4.0);
+}
+
+#[test]
+fn a_record_is_never_dropped() {
+    let with =
+        |experiment| to_value(&Report { experiment, ..report(Vec::new()) }).unwrap()["experiment"].clone();
+    assert_eq!(with(Value::Null), serde_json::json!({"trials": []}));
+    assert_eq!(with("text".into()), serde_json::json!({"record": "text", "trials": []}));
+    assert_eq!(with(serde_json::json!({"trials": 1})), serde_json::json!({"trials": 1}));
+}
+
+fn line_of(trace: &Trace) -> Value {
+    let agent: AgentName = "a1".parse().unwrap();
+    let mut out = Vec::new();
+    let row = TraceRow { trial: TrialId(3), agent: &agent, trace };
+    assert_eq!(write_traces(&mut out, [row, row]).unwrap(), 2);
+    let text = String::from_utf8(out).unwrap();
+    let (first, second) = text.trim_end().split_once('\n').expect("two lines");
+    assert_eq!(first, second);
+    serde_json::from_str(first).unwrap()
+}
+
+#[test]
+fn a_trace_line_says_all_that_the_trace_does() {
+    let mut trace = success(5, Nanos::from_millis(100), Nanos::from_millis(20), 3);
+    trace.clocks.content[0].channel = Channel::Reasoning;
+    trace.text.output = Some("two\nlines".to_owned());
+    let line = line_of(&trace);
+    for (field, value) in [
+        ("trial", Value::from(3)),
+        ("agent", "a1".into()),
+        ("index", 5.into()),
+        ("outcome", "success".into()),
+        ("failure_class", Value::Null),
+        ("scheduled_ns", 100_000_000.into()),
+        ("headers_ns", Value::Null),
+        ("first_content_ns", 120_000_000.into()),
+        ("first_reasoning_ns", 120_000_000.into()),
+        ("first_answer_ns", 130_000_000.into()),
+        ("last_content_ns", 140_000_000.into()),
+        ("finished_ns", 150_000_000.into()),
+        ("ttft_seconds", 0.02.into()),
+        ("tpot_seconds", 0.01.into()),
+        ("largest_itl_seconds", Value::Null),
+        ("output_tokens", 3.into()),
+        ("output_tokens_source", "usage".into()),
+        ("output", "two\nlines".into()),
+    ] {
+        assert_eq!(line[field], value, "{field}");
+    }
+    assert_eq!(line["content_ns"], serde_json::json!([120_000_000, 130_000_000, 140_000_000]));
+    let channels =
+        serde_json::json!([{"channel": "reasoning", "events": 1}, {"channel": "answer", "events": 2}]);
+    assert_eq!(line["content_channels"], channels);
+}
+
+#[test]
+fn a_failures_line_names_its_kind_class_and_message() {
+    for &kind in FailureKind::ALL {
+        let line = line_of(&unsent(0, Nanos::ZERO, kind, Nanos::from_millis(5)));
+        assert_eq!(line["outcome"], kind.name());
+        assert_eq!(line["failure_class"], serde_json::to_value(kind.class()).unwrap());
+        assert_eq!(line["failure_message"], "no answer");
+        assert_eq!(line["client_queue_seconds"], Value::Null);
+    }
+}
+
+/// Every name of an object, at any depth, except names that are data.
+fn names(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.insert(name.clone());
+                if !["failures_by_kind", "slo_lost_by_cause", "experiment", "finish_reasons"]
+                    .contains(&name.as_str())
+                {
+                    names(value, found);
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|v| names(v, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_is_described() {
+    let page = include_str!("../../../docs/report.md");
+    let mut found = BTreeSet::new();
+    names(&to_value(&example()).unwrap(), &mut found);
+    names(&line_of(&good(1)[0]), &mut found);
+    let undescribed: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(undescribed.is_empty(), "not in docs/report.md: {undescribed:?}");
+    for kind in ReasonKind::ALL {
+        let name = serde_json::to_value(kind).unwrap();
+        assert!(page.contains(&format!("`{}`", name.as_str().unwrap())), "{name}");
+    }
+}
