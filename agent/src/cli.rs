@@ -1,0 +1,160 @@
+//! The agent's command line.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use common::clock::SystemClock;
+use common::disk::OsDisk;
+use common::fleet::Introduction;
+use common::ids::{AgentName, Incarnation};
+use tokio::sync::watch;
+
+use crate::engine::Secret;
+use crate::host;
+use crate::session::{self, AgentConfig};
+
+/// Serves a Plimsoll coordinator: sends its part of the load and records every clock.
+///
+/// Start one on every host that is to send load, before or after the coordinator; it keeps trying to join, serves one
+/// coordinator after another, and ends with ctrl-c.
+#[derive(Debug, Parser)]
+#[command(name = "agent", version, about, long_about)]
+pub struct Options {
+    /// Where the coordinator listens, as HOST:PORT
+    #[arg(long, value_name = "HOST:PORT")]
+    pub join: String,
+
+    /// This agent's name. Two agents of one coordinator need two names; keep it from run to run, for it decides which
+    /// arrivals are sent from here [default: the host's name]
+    #[arg(long)]
+    pub name: Option<AgentName>,
+
+    /// Folder for traces that the coordinator has not sealed yet, and for workloads
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-spool")]
+    pub spool: PathBuf,
+
+    /// End after the first coordinator's work
+    #[arg(long)]
+    pub once: bool,
+
+    /// File with the join token [default: the environment's PLIMSOLL_TOKEN, if set]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// File with the engine's API key [default: the environment's OPENAI_API_KEY, if set]
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+
+    /// End when the process that started this one is gone: how a coordinator starts its own agents
+    #[arg(long, hide = true)]
+    pub until_parent_exits: bool,
+
+    /// How to log, to stderr. RUST_LOG says how much [default: info]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Reads a secret from a file or, without one, from the environment.
+fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
+    let text = match file {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
+        }
+        None => std::env::var(variable).unwrap_or_default(),
+    };
+    let secret = Secret::new(&text);
+    match (secret, file) {
+        (None, Some(path)) => bail!("{} is empty", path.display()),
+        (secret, _) => Ok(secret),
+    }
+}
+
+fn log(format: LogFormat) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => builder.json().init(),
+        LogFormat::Text => {
+            use std::io::IsTerminal;
+            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            builder.with_ansi(colour).with_target(false).init();
+        }
+    }
+}
+
+/// Runs the agent until it is told to end.
+///
+/// # Errors
+/// What is wrong, for a person.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    log(options.log);
+    let open_files_limit = host::raise_open_files();
+    let mut facts = host::facts();
+    facts.open_files_limit = open_files_limit;
+    let name = match options.name {
+        Some(name) => name,
+        None => {
+            facts.hostname.parse().context("the host's name cannot be the agent's; give one with --name")?
+        }
+    };
+    let incarnation = Incarnation(getrandom::u64().context("no randomness from the system")?);
+    let config = AgentConfig {
+        join: options.join,
+        spool: options.spool.join(name.as_str()),
+        introduction: Introduction {
+            version: env!("CARGO_PKG_VERSION").into(),
+            name,
+            incarnation,
+            host: facts,
+        },
+        once: options.once,
+        token: secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?,
+        api_key: secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?,
+        clock: Arc::new(SystemClock),
+        disk: Arc::new(OsDisk),
+    };
+    // One control thread: it has little to do, and the cores are for the load.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(async {
+        let (stop, shutdown) = watch::channel(false);
+        if options.until_parent_exits {
+            tokio::spawn(orphaned(stop.clone()));
+        }
+        tokio::spawn(signals(stop));
+        session::run(config, shutdown).await
+    })?;
+    Ok(())
+}
+
+/// Ctrl-c or SIGTERM: end. A trial under way is cut off here; whoever wants it drained stops the coordinator.
+async fn signals(stop: watch::Sender<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    stop.send_replace(true);
+}
+
+/// Completes the shutdown when this process has got another parent.
+async fn orphaned(stop: watch::Sender<bool>) {
+    let parent = rustix::process::getppid();
+    while rustix::process::getppid() == parent {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    tracing::warn!("the coordinator is gone");
+    stop.send_replace(true);
+}

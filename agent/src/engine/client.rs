@@ -1,0 +1,421 @@
+//! Sends requests to one engine: an arrival goes in, exactly one trace comes out.
+//!
+//! One request is one future that owns its connection from start to end. It waits for the socket, its next deadline
+//! and the operator's interruption, in this order, so that what has arrived counts before time does. It never
+//! retries, but for the one replacement of a connection that the engine closed while it was idle.
+//!
+//! Guarded by failures, connections and stamps in `tests/engine/`.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::ids::{AgentName, Nanos, RunId};
+use common::plan::Target;
+use common::trace::{Failure, FailureKind, Trace, Unsent};
+use http::header::CONTENT_TYPE;
+use hyper::body::Incoming;
+use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::alarm::Alarm;
+use super::connection::{Connection, Piece};
+use super::faults;
+use super::pool::Pool;
+use super::requests::{self, HeadTemplate};
+use super::secret::Secret;
+use super::stream::{BodyEnd, Dialect, Rules, Stream};
+use super::trial_clock::TrialClock;
+
+/// Connections that are opened at the same time while warming: more would overflow an engine's accept queue.
+const WARM_AT_ONCE: usize = 64;
+/// How long after the last event the end of the body is waited for, so that the connection may be used again.
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
+/// How much is read in that time.
+const MAX_DRAINED_BYTES: usize = 64 << 10;
+/// A connection that was closed while idle shows it within a round trip. Later the engine has closed on the request.
+const CLOSED_WHILE_IDLE: Nanos = Nanos::from_secs(1);
+/// For what is not measured.
+const GET_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_GET_BYTES: usize = 4 << 20;
+
+/// Everything about a client but time.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// The engine and how it is asked.
+    pub target: Target,
+    /// Read by this agent from its own host; never from the plan.
+    pub api_key: Option<Secret>,
+    /// Sent as `x-plimsoll-agent`.
+    pub agent: AgentName,
+    /// First part of `x-request-id`.
+    pub run: RunId,
+    /// Second part of `x-request-id`.
+    pub trial: String,
+    /// What the engine is known to do.
+    pub dialect: Dialect,
+}
+
+/// Why a client cannot be made. Nothing has been sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The base URL's path cannot stand in a request line.
+    #[error("the path {0:?} cannot be requested; check --base-url")]
+    Path(String),
+    /// A header that HTTP does not allow.
+    #[error("--header {0:?} is not a valid header name, or its value has control characters")]
+    Header(String),
+    /// A header that is not the user's to set.
+    #[error("--header {0:?} is set by plimsoll; remove it")]
+    ReservedHeader(String),
+    /// The key itself must not be shown.
+    #[error("the API key has characters that a header cannot carry; check the key file or OPENAI_API_KEY")]
+    ApiKey,
+    /// A name that ends up in a header.
+    #[error("the {0} has characters that a header cannot carry")]
+    Value(&'static str),
+}
+
+/// An arrival that is ready to be sent.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// What is known of the arrival.
+    pub unsent: Unsent,
+    /// When it was ready to be sent, since the trial's start.
+    pub released: Nanos,
+    /// It waited for a permit of the concurrency limit.
+    pub waited_for_permit: bool,
+    /// The row's body, from [`super::Requests::body`].
+    pub body: Bytes,
+}
+
+/// Sends requests to one engine and keeps the connections to it. Clones share them.
+///
+/// Futures of its methods are `Send`, and are meant to run on one thread: nothing in them waits for another task.
+#[derive(Clone)]
+pub struct Client(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    target: Target,
+    api_key: Option<Secret>,
+    rules: Rules,
+    head: HeadTemplate,
+    clock: TrialClock,
+    pool: Pool,
+    /// Looked up once: a name server must not be part of what is measured.
+    addresses: OnceCell<Vec<SocketAddr>>,
+    /// The address that last answered.
+    preferred: AtomicUsize,
+}
+
+/// How one attempt to get an answer ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// The verdict has fallen.
+    Over,
+    /// The engine had closed the connection while it was idle; nothing of an answer came.
+    ClosedWhileIdle,
+}
+
+impl Client {
+    /// A client without connections yet.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(config: ClientConfig, clock: TrialClock) -> Result<Self, ConfigError> {
+        let ClientConfig { target, api_key, agent, run, trial, dialect } = config;
+        let head = HeadTemplate::new(&target, api_key.as_ref(), &agent, &run, &trial)?;
+        Ok(Self(Arc::new(Inner {
+            rules: Rules::of(&target, dialect),
+            target,
+            api_key,
+            head,
+            clock,
+            pool: Pool::default(),
+            addresses: OnceCell::new(),
+            preferred: AtomicUsize::new(0),
+        })))
+    }
+
+    /// Opens connections until `n` are idle; says how many are.
+    ///
+    /// # Errors
+    /// The first failure, when not even one connection is there.
+    pub async fn warm(&self, n: usize) -> Result<usize, Failure> {
+        let mut opening = JoinSet::new();
+        let mut failure = None;
+        let mut missing = n.saturating_sub(self.0.pool.len());
+        loop {
+            while missing > 0 && opening.len() < WARM_AT_ONCE && failure.is_none() {
+                missing -= 1;
+                let inner = Arc::clone(&self.0);
+                opening.spawn(async move { inner.connect().await.map(|c| inner.pool.give_back(c)) });
+            }
+            match opening.join_next().await {
+                None => break,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(e))) => failure = failure.or(Some(e)),
+                // Only when the runtime is going down.
+                Some(Err(_)) => failure = failure.or_else(|| Some(faults::cancelled())),
+            }
+        }
+        match (self.0.pool.len(), failure) {
+            (0, Some(failure)) => Err(failure),
+            (idle, _) => Ok(idle),
+        }
+    }
+
+    /// Sends one arrival and reads its answer to the end. Always gives exactly one trace, whatever happens.
+    ///
+    /// The future is the request: dropping it closes the connection and leaves no trace, so let it end, or cancel it.
+    pub async fn send(&self, request: Outgoing, cancel: &mut watch::Receiver<bool>) -> Trace {
+        let inner = &*self.0;
+        let Outgoing { unsent, released, waited_for_permit, body } = request;
+        let mut stream = Stream::new(inner.rules, unsent, released, waited_for_permit, body.len() as u64);
+        let mut interrupt = pin!(interrupted(cancel));
+        if let Err(failure) = inner.exchange(&mut stream, released, &unsent, body, interrupt.as_mut()).await {
+            stream.fail(inner.clock.now(), failure);
+        }
+        stream.finish(inner.api_key.as_ref())
+    }
+
+    /// Status and body of a path, for what is not measured, such as `/v1/models`.
+    ///
+    /// # Errors
+    /// When no whole answer of at most 4 MiB came within 10 s.
+    pub async fn get(&self, path: &str) -> Result<(u16, Vec<u8>), Failure> {
+        let inner = &*self.0;
+        let request = requests::get(&inner.target, inner.api_key.as_ref(), path)
+            .map_err(|e| Failure::new(FailureKind::NotDispatched, e.to_string()))?;
+        let mut connection = inner.connect().await?;
+        let answer = async {
+            let mut response = pin!(connection.start(request));
+            let head = poll_fn(|cx| connection.poll_head(cx, response.as_mut()));
+            let (head, mut body) = head.await.map_err(|e| faults::before_head(&e))?.into_parts();
+            let mut bytes = Vec::new();
+            loop {
+                match poll_fn(|cx| connection.poll_piece(cx, &mut body)).await {
+                    Piece::Bytes(more) if bytes.len() + more.len() <= MAX_GET_BYTES => {
+                        bytes.extend_from_slice(&more)
+                    }
+                    Piece::Bytes(_) => {
+                        let message = format!("the answer is longer than {} MiB", MAX_GET_BYTES >> 20);
+                        return Err(Failure::new(FailureKind::MalformedStream, message));
+                    }
+                    Piece::End => return Ok((head.status.as_u16(), bytes)),
+                    Piece::Broken(e) => {
+                        return Err(match faults::in_body(&e) {
+                            BodyEnd::Broken(failure) => failure,
+                            _ => Failure::new(FailureKind::TruncatedStream, "the answer is cut"),
+                        });
+                    }
+                }
+            }
+        };
+        let late = |_| {
+            Failure::new(FailureKind::TimeoutTotal, format!("no answer within {} s", GET_TIMEOUT.as_secs()))
+        };
+        timeout(GET_TIMEOUT, answer).await.map_err(late)?
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("target", &self.0.target.base_url).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// From a connection to a verdict. An error is the verdict, before anything was sent.
+    async fn exchange(
+        &self,
+        stream: &mut Stream,
+        released: Nanos,
+        unsent: &Unsent,
+        body: Bytes,
+        mut interrupt: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), Failure> {
+        if let Some(mut idle) = self.pool.take() {
+            if poll_fn(|cx| Poll::Ready(idle.poll_usable(cx))).await {
+                stream.on_connected(released);
+                let request = self.head.request(unsent.index, body.clone());
+                match self.attempt(stream, idle, request, true, interrupt.as_mut()).await {
+                    Attempt::Over => return Ok(()),
+                    Attempt::ClosedWhileIdle => {}
+                }
+            }
+            stream.on_reconnection();
+        }
+        let fresh = tokio::select! {
+            biased;
+            connection = self.connect() => connection?,
+            () = &mut interrupt => return Err(faults::cancelled()),
+        };
+        stream.on_connected(self.clock.now());
+        let request = self.head.request(unsent.index, body);
+        self.attempt(stream, fresh, request, false, interrupt).await;
+        Ok(())
+    }
+
+    /// Sends on `connection` and reads until the verdict has fallen. The connection goes back if it is fit for it.
+    pub(super) async fn attempt(
+        &self,
+        stream: &mut Stream,
+        mut connection: Connection,
+        request: http::Request<http_body_util::Full<Bytes>>,
+        was_idle: bool,
+        mut interrupt: Pin<&mut impl Future<Output = ()>>,
+    ) -> Attempt {
+        let mut alarm = pin!(Alarm::new());
+        let mut response = pin!(connection.start(request));
+        let head = poll_fn(|cx| {
+            let head = connection.poll_head(cx, response.as_mut());
+            if let Some(at) = connection.meter().first_write() {
+                stream.on_written(at);
+            }
+            match head {
+                Poll::Ready(head) => Poll::Ready(Some(head)),
+                Poll::Pending => self.poll_end(cx, stream, alarm.as_mut(), interrupt.as_mut()).map(|()| None),
+            }
+        });
+        let mut body = match head.await {
+            None => return Attempt::Over,
+            Some(Err(e)) => {
+                let at = connection.meter().activity_at();
+                let failure = faults::before_head(&e);
+                let soon = stream.written().is_none_or(|d| self.clock.now().since(d) <= CLOSED_WHILE_IDLE);
+                if was_idle
+                    && soon
+                    && !connection.meter().has_answered()
+                    && failure.kind == FailureKind::Reset
+                {
+                    return Attempt::ClosedWhileIdle;
+                }
+                stream.fail(at.max(stream.written().unwrap_or(self.clock.now())), failure);
+                return Attempt::Over;
+            }
+            Some(Ok(response)) => {
+                let (head, body) = response.into_parts();
+                let content_type = head.headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+                stream.on_head(connection.meter().last_read().at, head.status.as_u16(), content_type);
+                body
+            }
+        };
+        let ended = poll_fn(|cx| {
+            loop {
+                match connection.poll_piece(cx, &mut body) {
+                    Poll::Ready(Piece::Bytes(bytes)) => {
+                        stream.on_read(connection.meter().last_read(), &bytes)
+                    }
+                    Poll::Ready(Piece::End) => {
+                        stream.on_end(connection.meter().activity_at(), BodyEnd::Clean);
+                        return Poll::Ready(true);
+                    }
+                    Poll::Ready(Piece::Broken(e)) => {
+                        stream.on_end(connection.meter().activity_at(), faults::in_body(&e));
+                        return Poll::Ready(false);
+                    }
+                    Poll::Pending => {
+                        return self.poll_end(cx, stream, alarm.as_mut(), interrupt.as_mut()).map(|()| false);
+                    }
+                }
+                if stream.is_decided() {
+                    return Poll::Ready(false);
+                }
+            }
+        });
+        let at_end =
+            ended.await || (stream.connection_is_sound() && drained(&mut connection, &mut body).await);
+        if at_end && poll_fn(|cx| Poll::Ready(connection.poll_reusable(cx))).await {
+            self.pool.give_back(connection);
+        }
+        Attempt::Over
+    }
+
+    /// Ends the request when its deadline has come or the operator wants it.
+    fn poll_end(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        mut alarm: Pin<&mut Alarm>,
+        interrupt: Pin<&mut impl Future<Output = ()>>,
+    ) -> Poll<()> {
+        // Outside of tokio's budget: an engine that always has bytes ready uses it up, and would never be cut.
+        let mut interrupt = pin!(tokio::task::coop::unconstrained(interrupt));
+        if interrupt.as_mut().poll(cx).is_ready() {
+            stream.fail(self.clock.now(), faults::cancelled());
+            return Poll::Ready(());
+        }
+        while let Some(deadline) = stream.deadline() {
+            if alarm.as_mut().poll_at(cx, deadline, &self.clock).is_pending() {
+                return Poll::Pending;
+            }
+            stream.on_time(deadline.max(self.clock.now()));
+        }
+        if stream.is_decided() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// A fresh connection to the first address that gives one, the one that last did before the others.
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let limit = self.target.connect_timeout.to_duration();
+        let (host, port) = (self.target.base_url.host(), self.target.base_url.port());
+        let late = || {
+            let message = format!("connect to {host}:{port}: no connection within {} s", limit.as_secs_f64());
+            Failure::new(FailureKind::Connect, message)
+        };
+        let lookup = self.addresses.get_or_try_init(|| async {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
+            if found.is_empty() { Err(std::io::Error::other("the name has no address")) } else { Ok(found) }
+        });
+        let addresses = timeout(limit, lookup).await.map_err(|_| late())?;
+        let addresses = addresses.map_err(|e| faults::connect(format_args!("{host}:{port}"), &e))?;
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut failure = None;
+        for offset in 0..addresses.len() {
+            let which = (first + offset) % addresses.len();
+            // An address that swallows packets leaves the others their share of the time.
+            let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+            match timeout(share, Connection::open(addresses[which], &self.clock)).await {
+                Ok(Ok(connection)) => {
+                    self.preferred.store(which, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Ok(Err(e)) if e.kind == FailureKind::LocalLimit => return Err(e),
+                Ok(Err(e)) => failure = Some(e),
+                Err(_) => failure = failure.or_else(|| Some(late())),
+            }
+        }
+        Err(failure.unwrap_or_else(late))
+    }
+}
+
+/// Reads what is left of a body whose verdict has fallen. True when it came to its end.
+async fn drained(connection: &mut Connection, body: &mut Incoming) -> bool {
+    let mut left = MAX_DRAINED_BYTES;
+    let rest = poll_fn(|cx| {
+        loop {
+            match connection.poll_piece(cx, body) {
+                Poll::Ready(Piece::Bytes(bytes)) if bytes.len() <= left => left -= bytes.len(),
+                Poll::Ready(Piece::Bytes(_) | Piece::Broken(_)) => return Poll::Ready(false),
+                Poll::Ready(Piece::End) => return Poll::Ready(true),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    });
+    timeout(DRAIN_GRACE, rest).await.unwrap_or(false)
+}
+
+/// Ends when the operator cuts what is in flight; never when there is nobody left who could.
+async fn interrupted(cancel: &mut watch::Receiver<bool>) {
+    let cut = cancel.wait_for(|&cut| cut).await.is_ok();
+    if !cut {
+        std::future::pending::<()>().await;
+    }
+}

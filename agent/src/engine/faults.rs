@@ -1,0 +1,104 @@
+//! Gives what the network does a name from the specification.
+//!
+//! Messages are for people: one line, lowercase, with the address where there is one, without anything that was sent
+//! or received.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+
+use common::trace::{Failure, FailureKind};
+use rustix::io::Errno;
+
+use super::stream::BodyEnd;
+
+/// A connection that could not be made.
+pub(super) fn connect(to: impl Display, error: &io::Error) -> Failure {
+    let kind = if is_local_limit(error) { FailureKind::LocalLimit } else { FailureKind::Connect };
+    Failure::new(kind, format!("connect to {to}: {}", plain(error)))
+}
+
+/// A request to which no response head came.
+pub(super) fn before_head(error: &hyper::Error) -> Failure {
+    if error.is_parse() {
+        // hyper's words for what it could not parse quote nothing.
+        return Failure::new(
+            FailureKind::MalformedStream,
+            format!("the response head is malformed: {error}"),
+        );
+    }
+    match io_cause(error) {
+        Some(cause) => broken(cause),
+        None => Failure::new(FailureKind::Reset, "the connection was closed before a response head came"),
+    }
+}
+
+/// A response whose body went wrong.
+pub(super) fn in_body(error: &hyper::Error) -> BodyEnd {
+    match io_cause(error) {
+        Some(cause) if cause.kind() == ErrorKind::UnexpectedEof => BodyEnd::Truncated,
+        Some(cause) if matches!(cause.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
+            let message = format!("the chunked body is malformed: {}", plain(cause));
+            BodyEnd::Broken(Failure::new(FailureKind::MalformedStream, message))
+        }
+        Some(cause) => BodyEnd::Broken(broken(cause)),
+        None if error.is_incomplete_message() => BodyEnd::Truncated,
+        None => BodyEnd::Broken(Failure::new(
+            FailureKind::Reset,
+            "the connection broke in the middle of the body",
+        )),
+    }
+}
+
+/// The operator cut the request.
+pub(super) fn cancelled() -> Failure {
+    Failure::new(FailureKind::Cancelled, "cut while in flight")
+}
+
+fn broken(cause: &io::Error) -> Failure {
+    let kind = if is_local_limit(cause) { FailureKind::LocalLimit } else { FailureKind::Reset };
+    Failure::new(kind, plain(cause))
+}
+
+/// This host has no more ports, files or memory: not the engine's fault, nor the network's.
+fn is_local_limit(error: &io::Error) -> bool {
+    let limits = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    error.raw_os_error().is_some_and(|code| limits.contains(&Errno::from_raw_os_error(code)))
+}
+
+fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref() {
+            return Some(io);
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+/// "connection refused", not "Connection refused (os error 111)".
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_out_on_this_host_is_not_charged_to_the_network() {
+        for limit in [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS] {
+            let error = io::Error::from_raw_os_error(limit.raw_os_error());
+            assert_eq!(connect("h:1", &error).kind, FailureKind::LocalLimit, "{error}");
+            assert_eq!(broken(&error).kind, FailureKind::LocalLimit, "{error}");
+        }
+        for network in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
+            let error = io::Error::from_raw_os_error(network.raw_os_error());
+            assert_eq!(connect("h:1", &error).kind, FailureKind::Connect, "{error}");
+        }
+        let refused = io::Error::from_raw_os_error(Errno::CONNREFUSED.raw_os_error());
+        assert_eq!(connect("h:1", &refused).message, "connect to h:1: connection refused");
+    }
+}

@@ -1,0 +1,48 @@
+//! The measured path: one HTTP request to the engine, from the bytes of its body to its [`common::trace::Trace`].
+//!
+//! It owns the connections to the engine, the stamps of a request, the reading of a stream, and the verdict on how
+//! a request ended. It exists apart from the rest of the agent because every nanosecond spent here is charged to the
+//! engine: no disk, no coordinator, no lock that is held across a wait, no allocation per event beyond the growth of
+//! the trace itself.
+//!
+//! From the inside out:
+//! - [`sse`] cuts bytes into events, [`events`] says what one event means, [`stream`] keeps what a trace needs
+//!   (with `evidence` for tokens, `transcript` for text) and decides how the request ended. These are pure: no I/O,
+//!   no clock, no runtime.
+//! - [`requests`] makes head and body of a request.
+//! - `io` reads and writes the socket and takes the stamps, `connection` drives HTTP over it in the request's own
+//!   task, `pool` keeps connections that may be used again, `faults` names what went wrong.
+//! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one.
+//!
+//! What it must never do: retry (but for the one replacement of a connection that was closed while idle), follow a
+//! redirect, wait for anything but this request, count an event as a token, turn an unknown number into 0, let a
+//! secret into a trace, or grow without bound because of what an engine sends. `hyper` is named only here.
+//!
+//! Guarded by: `sse` (any split of the bytes gives the same events) and, in `tests/engine/`, `captures` (recorded bytes
+//! of real engines), `dialects` (shapes from bug reports), `failures` (every failure kind over real sockets),
+//! `connections` (reuse and replacement) and `garbage` (no bytes make it panic); `stamp_tests`, with `stamps` there
+//! (each event carries the stamp of the read that completed it).
+
+pub mod client;
+pub mod events;
+pub mod requests;
+pub mod secret;
+pub mod sse;
+pub mod stream;
+pub mod trial_clock;
+
+mod alarm;
+mod connection;
+mod evidence;
+mod faults;
+mod io;
+mod pool;
+#[cfg(test)]
+mod stamp_tests;
+mod transcript;
+
+pub use client::{Client, ClientConfig, ConfigError, Outgoing};
+pub use requests::Requests;
+pub use secret::Secret;
+pub use stream::Dialect;
+pub use trial_clock::TrialClock;

@@ -1,0 +1,190 @@
+//! Head and body of a request.
+//!
+//! The body of a row is built once, before the trial, so that nothing is serialised between an arrival and its
+//! first byte. The head is a template that gets the request's id.
+
+use bytes::Bytes;
+use common::ids::{AgentName, ArrivalIndex, RunId};
+use common::plan::{Api, RESERVED_BODY_FIELDS, Target};
+use common::workload::{Row, RowBody};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
+use http_body_util::Full;
+use serde_json::{Map, Value, json};
+
+use super::client::ConfigError;
+use super::secret::Secret;
+
+/// Carries the request's place in the experiment, so that the engine's own log can be held against ours.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Names the agent, so that an engine's log shows each agent's share.
+const AGENT: HeaderName = HeaderName::from_static("x-plimsoll-agent");
+
+/// Builds the bodies of a workload's rows.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    api: Api,
+    default_max_tokens: u32,
+    /// Every field but the prompt and `max_tokens`.
+    common: Map<String, Value>,
+}
+
+impl Requests {
+    /// For requests to `target`.
+    ///
+    /// `extra_body` goes on top of what Plimsoll sends, reserved fields excepted. A `null` takes away a field that
+    /// Plimsoll would send, for engines that refuse fields they do not know.
+    #[must_use]
+    pub fn new(target: &Target) -> Self {
+        let mut common = Map::new();
+        let mut set = |key: &str, value: Value| common.insert(key.to_owned(), value);
+        if let Some(model) = &target.model {
+            set("model", json!(model));
+        }
+        set("stream", json!(true));
+        set("stream_options", json!({ "include_usage": true }));
+        set("temperature", json!(0));
+        set("n", json!(1));
+        if target.ignore_eos {
+            set("ignore_eos", json!(true));
+        }
+        if target.logprobs {
+            set("logprobs", if target.api == Api::Chat { json!(true) } else { json!(1) });
+        }
+        for (key, value) in &target.extra_body {
+            if RESERVED_BODY_FIELDS.contains(&key.as_str()) {
+                continue;
+            }
+            if !(value.is_null() && common.remove(key).is_some()) {
+                common.insert(key.clone(), value.clone());
+            }
+        }
+        Self { api: target.api, default_max_tokens: target.default_max_tokens, common }
+    }
+
+    /// `max_tokens` that is sent for `row`.
+    #[must_use]
+    pub fn max_tokens(&self, row: &Row) -> u32 {
+        row.max_tokens.unwrap_or(self.default_max_tokens)
+    }
+
+    /// The JSON body of `row`. A plain prompt is one user message to the chat endpoint.
+    ///
+    /// Rows that the endpoint cannot take are refused by `Workload::check_api` before; messages to the completions
+    /// endpoint would be sent as they are, for the engine to refuse.
+    #[must_use]
+    pub fn body(&self, row: &Row) -> Bytes {
+        let mut fields = self.common.clone();
+        fields.insert("max_tokens".to_owned(), json!(self.max_tokens(row)));
+        let mut raw = None;
+        match (&row.body, self.api) {
+            (RowBody::Prompt(prompt), Api::Completions) => {
+                fields.insert("prompt".to_owned(), json!(prompt));
+            }
+            (RowBody::Prompt(prompt), Api::Chat) => {
+                fields.insert("messages".to_owned(), json!([{ "role": "user", "content": prompt }]));
+            }
+            (RowBody::Messages(messages), _) => raw = Some(messages),
+        }
+        let rest = Value::Object(fields).to_string();
+        match raw {
+            None => rest.into(),
+            // The conversation goes out as it stood in the file: parsing it would change numbers and the order of keys.
+            Some(messages) => format!("{{\"messages\":{messages},{}", &rest[1..]).into(),
+        }
+    }
+}
+
+/// What every request's head has in common.
+#[derive(Debug, Clone)]
+pub(super) struct HeadTemplate {
+    uri: Uri,
+    headers: HeaderMap,
+    /// `RUN/TRIAL/`
+    id_prefix: String,
+}
+
+impl HeadTemplate {
+    pub(super) fn new(
+        target: &Target,
+        api_key: Option<&Secret>,
+        agent: &AgentName,
+        run: &RunId,
+        trial: &str,
+    ) -> Result<Self, ConfigError> {
+        let path = target.base_url.v1(target.api.path());
+        let uri = path.parse().map_err(|_| ConfigError::Path(path.clone()))?;
+        let mut headers = base_headers(target, api_key)?;
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        for (name, value) in user_headers(target)? {
+            headers.insert(name, value);
+        }
+        headers.insert(AGENT, text_value("agent name", agent.as_str())?);
+        let id_prefix = format!("{run}/{trial}/");
+        // Checked once here, so that no request can fail on it.
+        text_value("trial label", &id_prefix)?;
+        Ok(Self { uri, headers, id_prefix })
+    }
+
+    /// The whole request of one arrival. Cloning a `HeaderMap` shares the values.
+    pub(super) fn request(&self, index: ArrivalIndex, body: Bytes) -> Request<Full<Bytes>> {
+        let mut headers = self.headers.clone();
+        if let Ok(id) = HeaderValue::try_from(format!("{}{index}", self.id_prefix)) {
+            headers.insert(REQUEST_ID, id);
+        }
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// A GET of `path`, for what is not measured.
+pub(super) fn get(
+    target: &Target,
+    api_key: Option<&Secret>,
+    path: &str,
+) -> Result<Request<Full<Bytes>>, ConfigError> {
+    let mut request = Request::new(Full::new(Bytes::new()));
+    *request.uri_mut() = path.parse().map_err(|_| ConfigError::Path(path.to_owned()))?;
+    let mut headers = base_headers(target, api_key)?;
+    for (name, value) in user_headers(target)? {
+        headers.insert(name, value);
+    }
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn base_headers(target: &Target, api_key: Option<&Secret>) -> Result<HeaderMap, ConfigError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::HOST, text_value("host", &target.base_url.authority())?);
+    let version = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(version));
+    if let Some(key) = api_key {
+        let mut value = HeaderValue::try_from(key.bearer()).map_err(|_| ConfigError::ApiKey)?;
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn user_headers(target: &Target) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
+    // The message's framing and our own marks are not the user's to set.
+    let reserved =
+        [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::AUTHORIZATION, REQUEST_ID, AGENT];
+    let convert = |(name, value): &(String, String)| {
+        let parsed = HeaderName::try_from(name.as_str()).map_err(|_| ConfigError::Header(name.clone()))?;
+        if reserved.contains(&parsed) {
+            return Err(ConfigError::ReservedHeader(name.clone()));
+        }
+        let value = HeaderValue::try_from(value.as_str()).map_err(|_| ConfigError::Header(name.clone()))?;
+        Ok((parsed, value))
+    };
+    target.headers.iter().map(convert).collect()
+}
+
+fn text_value(what: &'static str, text: &str) -> Result<HeaderValue, ConfigError> {
+    HeaderValue::try_from(text).map_err(|_| ConfigError::Value(what))
+}

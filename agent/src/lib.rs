@@ -1,0 +1,17 @@
+//! The agent: sends its part of the load at the scheduled instants and records every clock.
+//!
+//! - [`session`] joins a coordinator and follows it through a trial.
+//! - [`load`] is the load itself: the pacer, the dispatcher, the requests in flight, the drain.
+//! - [`engine`] is the measured path: one request over HTTP, stamped at its reads.
+//! - [`spool`] keeps finished traces on disk until the coordinator has sealed them.
+//! - [`host`] says what kind of machine this is.
+//!
+//! Whatever the engine, the network or the coordinator does, arrivals are never moved: the load thread waits for
+//! nobody.
+
+pub mod cli;
+pub mod engine;
+pub mod host;
+pub mod load;
+pub mod session;
+pub mod spool;

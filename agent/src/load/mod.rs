@@ -1,0 +1,15 @@
+//! The load of one trial on this agent: pacer → dispatcher → requests in flight → drain.
+//!
+//! Three parts, so that each can be understood and tested alone. [`pacer`] is a thread that knows only instants.
+//! [`dispatcher`] is a pure state machine that knows permits and deadlines. [`run`] is the shell on the load thread
+//! that turns the dispatcher's effects into requests. [`thread`] gives them a thread of their own, apart from the
+//! session with the coordinator: no disk and no control traffic on the path of a request.
+//!
+//! Must never: wait for a response before an arrival, move an arrival, or spin on the thread that reads streams.
+
+pub mod counters;
+pub mod dispatcher;
+pub mod pacer;
+pub mod run;
+pub mod thread;
+pub mod warmup;

@@ -1,0 +1,175 @@
+//! The load thread's loop: turns the dispatcher's effects into requests and their ends into traces.
+//!
+//! The one dispatcher of the program: whatever the arrival process, requests are sent here and nowhere else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::ids::Nanos;
+use common::schedule::Arrival;
+use common::trace::{Failure, FailureKind, Trace, Unsent};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+
+use super::counters::Counters;
+use super::dispatcher::{Dispatcher, Effect, Event};
+use super::pacer::PaceEnd;
+use crate::engine::{Client, Outgoing, TrialClock};
+
+/// What the pacer says.
+#[derive(Debug)]
+pub enum Pace {
+    /// The first so many arrivals are due by now.
+    Due(usize),
+    /// It ended.
+    Ended(PaceEnd),
+}
+
+/// What the session says while a trial runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    /// Why nothing more is to be sent.
+    pub reason: String,
+    /// Cut what is in flight, too.
+    pub cancel: bool,
+}
+
+/// The agent's part of a trial.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Arrivals, in order of time.
+    pub slice: Vec<Arrival>,
+    /// Body and `max_tokens` of each row that the slice uses.
+    pub rows: Vec<Option<(Bytes, u32)>>,
+    /// The agent's part of the concurrency limit.
+    pub permits: Option<u32>,
+    /// How long an arrival waits for a permit.
+    pub queue_timeout: Nanos,
+}
+
+impl Part {
+    fn unsent(&self, position: usize) -> (Unsent, Bytes) {
+        let arrival = self.slice[position];
+        let (body, requested_tokens) =
+            self.rows.get(arrival.row as usize).cloned().flatten().unwrap_or_default();
+        let unsent =
+            Unsent { index: arrival.index, scheduled: arrival.at, row: arrival.row, requested_tokens };
+        (unsent, body)
+    }
+}
+
+/// Sends `part` as `pace` announces it and gives every trace to `sink`. Returns when every arrival has its trace.
+pub async fn run(
+    part: &Part,
+    client: Arc<Client>,
+    clock: TrialClock,
+    counters: Arc<Counters>,
+    mut pace: mpsc::Receiver<Pace>,
+    mut stops: mpsc::UnboundedReceiver<Stop>,
+    mut sink: impl FnMut(Trace),
+) {
+    let mut dispatcher = Dispatcher::new(&part.slice, part.permits, part.queue_timeout);
+    let (cancel, cancelled) = watch::channel(false);
+    let mut requests = Requests {
+        client,
+        clock: clock.clone(),
+        counters: counters.clone(),
+        cancelled,
+        set: JoinSet::new(),
+        given: HashMap::new(),
+    };
+    let mut effects = Vec::new();
+    let (mut pacing, mut controlled) = (true, true);
+    while !dispatcher.is_drained() {
+        let event = tokio::select! {
+            // In this order: an arrival that is due comes before everything else.
+            biased;
+            message = pace.recv(), if pacing => match message {
+                Some(Pace::Due(count)) => Event::Due(count),
+                Some(Pace::Ended(PaceEnd::LeaseExpired)) => {
+                    Event::Stop("the agent's lease ran out: no answer from the coordinator".into())
+                }
+                Some(Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped)) => Event::Tick,
+                None => { pacing = false; Event::Tick }
+            },
+            Some(ended) = requests.set.join_next_with_id(), if !requests.set.is_empty() => {
+                if let Some(trace) = requests.trace(ended) {
+                    counters.ended(trace.facts.outcome.is_success());
+                    sink(trace);
+                }
+                Event::Finished
+            }
+            stop = stops.recv(), if controlled => match stop {
+                Some(stop) => {
+                    let _ = cancel.send(stop.cancel);
+                    Event::Stop(stop.reason)
+                }
+                None => { controlled = false; Event::Tick }
+            },
+            () = until(dispatcher.next_deadline(), &clock) => Event::Tick,
+        };
+        dispatcher.on(event, clock.now(), &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send { position, waited } => requests.spawn(part.unsent(position), waited),
+                Effect::Fail { position, failure } => {
+                    counters.ended(false);
+                    sink(Trace::unsent(part.unsent(position).0, failure, clock.now()));
+                }
+            }
+        }
+        counters.stand(dispatcher.in_flight(), dispatcher.waiting());
+    }
+}
+
+struct Requests {
+    client: Arc<Client>,
+    clock: TrialClock,
+    counters: Arc<Counters>,
+    cancelled: watch::Receiver<bool>,
+    set: JoinSet<Trace>,
+    /// What each task was given: a panic in one request must not lose its arrival.
+    given: HashMap<tokio::task::Id, Unsent>,
+}
+
+impl Requests {
+    fn spawn(&mut self, (unsent, body): (Unsent, Bytes), waited_for_permit: bool) {
+        let client = Arc::clone(&self.client);
+        let clock = self.clock.clone();
+        let counters = Arc::clone(&self.counters);
+        let mut cancelled = self.cancelled.clone();
+        let task = self.set.spawn(async move {
+            // Here and not before the spawn: `released` is when the request's own task runs.
+            let released = clock.now();
+            counters.released(released - unsent.scheduled, waited_for_permit);
+            let request = Outgoing { unsent, released, waited_for_permit, body };
+            client.send(request, &mut cancelled).await
+        });
+        self.given.insert(task.id(), unsent);
+    }
+
+    /// The trace of a task that ended, however it ended.
+    fn trace(&mut self, ended: Result<(tokio::task::Id, Trace), JoinError>) -> Option<Trace> {
+        match ended {
+            Ok((id, trace)) => {
+                self.given.remove(&id);
+                Some(trace)
+            }
+            Err(e) => {
+                let unsent = self.given.remove(&e.id())?;
+                tracing::error!(index = unsent.index.0, "a request's task failed: {e}");
+                let failure =
+                    Failure::new(FailureKind::LocalLimit, "the agent's own code failed; see its log");
+                Some(Trace::unsent(unsent, failure, self.clock.now()))
+            }
+        }
+    }
+}
+
+async fn until(deadline: Option<Nanos>, clock: &TrialClock) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep((deadline - clock.now()).to_duration()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,127 @@
+//! The warm-up: some requests before the trial, which enter no number.
+//!
+//! They carry rows that the trial does not use; where every row is used, the prompt is altered at its beginning, so
+//! that the trial's prompts are not in the engine's prefix cache. A warm-up that fails stops the experiment.
+
+use std::sync::Arc;
+
+use common::fleet::TrialOrder;
+use common::ids::{ArrivalIndex, Nanos};
+use common::trace::{Failure, Unsent};
+use common::workload::{Row, RowBody, Workload};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::engine::{Client, Outgoing, Requests};
+
+/// Warm-up requests in flight at once.
+const AT_ONCE: usize = 8;
+
+/// Why a trial cannot go on, with the stage at which it ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{stage}: {message}")]
+pub struct StageError {
+    /// prepare, warm-up, connect, start.
+    pub stage: &'static str,
+    /// For a person.
+    pub message: String,
+}
+
+impl StageError {
+    /// An error at `stage`.
+    pub fn new(stage: &'static str, error: impl std::fmt::Display) -> Self {
+        Self { stage, message: error.to_string() }
+    }
+
+    /// A request's failure at `stage`.
+    #[must_use]
+    pub fn failure(stage: &'static str, f: &Failure) -> Self {
+        Self { stage, message: format!("{}: {}", f.kind.name(), f.message) }
+    }
+}
+
+/// Sends the warm-up of `order` and waits until all of it has ended.
+///
+/// # Errors
+/// The first failure.
+pub async fn run(order: &TrialOrder, workload: &Workload, client: Client) -> Result<(), StageError> {
+    let client = Arc::new(client);
+    let requests = Requests::new(&order.target);
+    let at_once = order.permits.map_or(AT_ONCE, |p| AT_ONCE.min(p as usize));
+    let mut rows = (0u64..).zip(&order.warmup);
+    let mut running = JoinSet::new();
+    let (_keep, never) = watch::channel(false);
+    loop {
+        while running.len() < at_once
+            && let Some((number, &(row_number, altered))) = rows.next()
+        {
+            let row = workload.rows.get(row_number as usize);
+            let row = row
+                .ok_or_else(|| StageError::new("warm-up", format!("the workload has no row {row_number}")))?;
+            let row = if altered { alter(row, number) } else { row.clone() };
+            let unsent = Unsent {
+                index: ArrivalIndex(number),
+                scheduled: Nanos::ZERO,
+                row: row_number,
+                requested_tokens: requests.max_tokens(&row),
+            };
+            let body = requests.body(&row);
+            let request = Outgoing { unsent, released: Nanos::ZERO, waited_for_permit: false, body };
+            let (client, mut cancel) = (Arc::clone(&client), never.clone());
+            running.spawn(async move { client.send(request, &mut cancel).await });
+        }
+        match running.join_next().await {
+            None => return Ok(()),
+            Some(Err(e)) => return Err(StageError::new("warm-up", e)),
+            Some(Ok(trace)) => {
+                if let Some(f) = trace.facts.outcome.failure() {
+                    let body = trace.text.error_body.as_deref().unwrap_or_default();
+                    let e = StageError::failure("warm-up", f);
+                    let message = if body.is_empty() { e.message } else { format!("{}: {body}", e.message) };
+                    return Err(StageError { message, ..e });
+                }
+            }
+        }
+    }
+}
+
+/// The row with another beginning. A conversation gets it in the first message that is plain text.
+fn alter(row: &Row, number: u64) -> Row {
+    let salt = format!("({number}) ");
+    let body = match &row.body {
+        RowBody::Prompt(prompt) => RowBody::Prompt(format!("{salt}{prompt}")),
+        RowBody::Messages(json) => {
+            RowBody::Messages(alter_messages(json, &salt).unwrap_or_else(|| json.clone()))
+        }
+    };
+    Row { body, ..row.clone() }
+}
+
+fn alter_messages(json: &str, salt: &str) -> Option<String> {
+    let mut messages: Vec<serde_json::Value> = serde_json::from_str(json).ok()?;
+    let content = messages.iter_mut().find_map(|m| match m.get_mut("content") {
+        Some(serde_json::Value::String(text)) => Some(text),
+        _ => None,
+    })?;
+    content.insert_str(0, salt);
+    serde_json::to_string(&messages).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_altered_row_begins_differently_and_says_the_same() {
+        let row = |body| Row { body, max_tokens: Some(4), line: 1 };
+        let prompt = alter(&row(RowBody::Prompt("tell me".into())), 3);
+        assert_eq!(prompt, row(RowBody::Prompt("(3) tell me".into())));
+        let chat = r#"[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]"#;
+        let RowBody::Messages(altered) = alter(&row(RowBody::Messages(chat.into())), 1).body else {
+            panic!()
+        };
+        let messages: serde_json::Value = serde_json::from_str(&altered).unwrap();
+        assert_eq!(messages[0]["content"], "(1) be brief");
+        assert_eq!(messages[1]["content"], "hi");
+    }
+}

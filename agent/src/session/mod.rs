@@ -1,0 +1,162 @@
+//! The session with a coordinator: join, keep the lease, follow through trials, deliver traces.
+//!
+//! An agent dials, and dials again for as long as it lives: before the coordinator is up, and after one has gone, so
+//! that it serves the next. Everything here runs on the control runtime; nothing here is on the path of a request.
+//!
+//! - `join` makes the connection and shakes hands.
+//! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
+//! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `check` tries the
+//!   engine.
+//!
+//! Must never: let a wire type out of this folder, or act on a control message of another epoch.
+
+mod check;
+mod fetch;
+mod join;
+mod probes;
+mod serve;
+mod trial;
+mod upload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use common::clock::Clock;
+use common::disk::Disk;
+use common::fleet::Introduction;
+use common::ids::Seq;
+use tokio::sync::watch;
+
+use crate::engine::Secret;
+use probes::ClockModel;
+use trial::Trial;
+
+/// What an agent is started with.
+pub struct AgentConfig {
+    /// `HOST:PORT` of the coordinator.
+    pub join: String,
+    /// Who we are.
+    pub introduction: Introduction,
+    /// Where traces are kept until they are sealed, and workloads for the next time. This agent's alone.
+    pub spool: PathBuf,
+    /// End after one coordinator's work.
+    pub once: bool,
+    /// The join token.
+    pub token: Option<Secret>,
+    /// The engine's key.
+    pub api_key: Option<Secret>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Files.
+    pub disk: Arc<dyn Disk>,
+}
+
+/// Why an agent ends.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The coordinator will not have this agent, and trying again does not help.
+    #[error("the coordinator at {join} refused this agent: {message}")]
+    Refused {
+        /// Its address.
+        join: String,
+        /// What it said.
+        message: String,
+    },
+    /// The address cannot be dialled at all.
+    #[error("--join {join}: {message}; expected HOST:PORT, as in 10.0.0.5:7000")]
+    Address {
+        /// As given.
+        join: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// How a session ended.
+enum SessionEnd {
+    /// The coordinator has no more work.
+    Goodbye(String),
+    /// The connection broke.
+    Lost(String),
+    /// The agent is to end.
+    Shutdown,
+}
+
+/// What outlives a session.
+struct Agent {
+    config: AgentConfig,
+    clock_model: ClockModel,
+    /// Boot time until which the lease holds. Read by the pacer before every arrival.
+    lease_until: Arc<AtomicU64>,
+    trial: Option<Trial>,
+    /// Of the run that was served last: the next trace's number.
+    next_seq: (String, Seq),
+}
+
+const BACKOFF_MIN: Duration = Duration::from_millis(200);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Serves coordinators until `shutdown` turns true, or after the first with `once`.
+///
+/// # Errors
+/// See [`AgentError`]; a coordinator that cannot be reached is not an error, it is waited for.
+pub async fn run(config: AgentConfig, mut shutdown: watch::Receiver<bool>) -> Result<(), AgentError> {
+    let mut agent = Agent {
+        clock_model: ClockModel::new(Arc::clone(&config.clock)),
+        config,
+        lease_until: Arc::new(AtomicU64::new(0)),
+        trial: None,
+        next_seq: (String::new(), Seq(0)),
+    };
+    let mut backoff = BACKOFF_MIN;
+    let mut told = String::new();
+    loop {
+        let said = tokio::select! {
+            joined = join::join(&agent.config) => match joined {
+                Ok(link) => {
+                    backoff = BACKOFF_MIN;
+                    told.clear();
+                    match serve::serve(&mut agent, link, &mut shutdown).await {
+                        SessionEnd::Shutdown => return Ok(()),
+                        SessionEnd::Goodbye(reason) => {
+                            tracing::info!("the coordinator has no more work: {reason}");
+                            agent.trial = None;
+                            if agent.config.once {
+                                return Ok(());
+                            }
+                            continue;
+                        }
+                        SessionEnd::Lost(reason) => format!("lost the coordinator at {}: {reason}", agent.config.join),
+                    }
+                }
+                Err(join::JoinError::Fatal(e)) => return Err(e),
+                Err(join::JoinError::Again(reason)) => reason,
+            },
+            () = stopped(&mut shutdown) => return Ok(()),
+        };
+        // The same reason every few seconds would bury everything else.
+        if said != told {
+            tracing::warn!("{said}; trying again until it works");
+            told = said;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(jitter(backoff)) => {}
+            () = stopped(&mut shutdown) => return Ok(()),
+        }
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// Completes when the agent is to end.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // The sender lives as long as the process; if it is gone, so are we.
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+/// Between half and all of `d`, so that a fleet that lost its coordinator does not come back in step.
+fn jitter(d: Duration) -> Duration {
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    d / 2 + d.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+}

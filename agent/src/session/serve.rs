@@ -1,0 +1,323 @@
+//! The loop of a joined session.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::fleet::{DrainReport, ReadyReport, TrialOrder};
+use common::ids::{Epoch, Nanos, Seq};
+use proto::convert::WireError;
+use proto::v1::{
+    AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
+    coordinator_message::Kind as Hear,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::fetch::{Fetched, fetch};
+use super::join::Link;
+use super::trial::{Phase, Surroundings, Trial};
+use super::{Agent, SessionEnd, check, stopped};
+use crate::host;
+use crate::load::run::Stop;
+use crate::load::thread::Report;
+
+/// Heartbeats without an answer are remembered this far back.
+const HEARTBEATS_KEPT: usize = 64;
+
+/// What tasks of this session have found out. A few at a time: one fetch, one check.
+enum Found {
+    Fetched(Epoch, Result<Fetched, String>),
+    Target(proto::v1::TargetReport),
+}
+
+struct Session<'a> {
+    agent: &'a mut Agent,
+    link: Link,
+    found: mpsc::Sender<Found>,
+    /// When each heartbeat was sent (boot time): a lease counts from there.
+    heartbeats: std::collections::VecDeque<(u64, Nanos)>,
+    beats: u64,
+    lease: Nanos,
+    probes: JoinHandle<()>,
+}
+
+/// Serves one coordinator until the session ends.
+pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut watch::Receiver<bool>) -> SessionEnd {
+    let (found, mut inbox) = mpsc::channel(8);
+    let welcome = link.welcome.clone();
+    let same = agent.trial.as_ref().is_some_and(|t| t.coordinator == welcome.coordinator_incarnation);
+    if !same {
+        // Another coordinator: its clock is another, and the old trial is nobody's.
+        agent.trial = None;
+        agent.clock_model.forget();
+    }
+    let lease = Nanos(welcome.lease_ns);
+    agent.lease_until.store((link.hello_sent + lease).0, Ordering::Release);
+    tracing::info!("joined {} (version {})", agent.config.join, welcome.coordinator_version);
+    let probes = tokio::spawn(agent.clock_model.clone().keep(link.clock.clone()));
+    let mut session = Session { agent, link, found, heartbeats: Default::default(), beats: 0, lease, probes };
+    if let Err(reason) = session.resume().await {
+        return SessionEnd::Lost(reason);
+    }
+    let mut pulse = tokio::time::interval(Duration::from_nanos(welcome.heartbeat_interval_ns.max(1_000_000)));
+    // After a stall one heartbeat is enough.
+    pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let step = tokio::select! {
+            message = session.link.inbound.message() => match message {
+                Ok(Some(CoordinatorMessage { kind: Some(Hear::Goodbye(g)) })) => return SessionEnd::Goodbye(g.reason),
+                Ok(Some(CoordinatorMessage { kind: Some(kind) })) => session.hear(kind).await,
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => return SessionEnd::Lost("it ended the session".into()),
+                Err(status) => return SessionEnd::Lost(status.message().to_owned()),
+            },
+            Some(found) = inbox.recv() => session.found(found).await,
+            report = next_report(&mut session.agent.trial) => session.report(report).await,
+            _ = pulse.tick() => session.beat().await,
+            () = stopped(shutdown) => return SessionEnd::Shutdown,
+        };
+        if let Err(reason) = step {
+            return SessionEnd::Lost(reason);
+        }
+    }
+}
+
+async fn next_report(trial: &mut Option<Trial>) -> Report {
+    match trial {
+        Some(trial) => trial.report().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.probes.abort();
+    }
+}
+
+type Step = Result<(), String>;
+
+impl Session<'_> {
+    async fn say(&self, kind: Say) -> Step {
+        let sent = self.link.outbox.send(AgentMessage { kind: Some(kind) }).await;
+        sent.map_err(|_| "the session is closed".to_owned())
+    }
+
+    /// After a reconnection in the middle of a trial: deliver over the new connection, say again what is known.
+    async fn resume(&mut self) -> Step {
+        let Some(trial) = &mut self.agent.trial else { return Ok(()) };
+        trial.deliver(self.link.bulk.clone());
+        if matches!(trial.phase, Phase::Drained { .. }) { self.say_drained().await } else { Ok(()) }
+    }
+
+    async fn beat(&mut self) -> Step {
+        self.beats += 1;
+        self.heartbeats.push_back((self.beats, self.agent.config.clock.boottime()));
+        if self.heartbeats.len() > HEARTBEATS_KEPT {
+            self.heartbeats.pop_front();
+        }
+        let progress = self.agent.trial.as_ref().map(|t| (&t.counters.progress()).into());
+        self.say(Say::Heartbeat(Heartbeat { number: self.beats, progress })).await
+    }
+
+    async fn hear(&mut self, kind: Hear) -> Step {
+        match kind {
+            Hear::Lease(lease) => {
+                if let Some(&(_, sent)) = self.heartbeats.iter().find(|(number, _)| *number == lease.number) {
+                    self.agent.lease_until.fetch_max((sent + self.lease).0, Ordering::AcqRel);
+                }
+            }
+            Hear::CheckTarget(request) => self.check_target(request).await?,
+            Hear::Prepare(order) => match TrialOrder::try_from(order) {
+                Ok(order) => self.prepare(order),
+                Err(e) => return Err(format!("an order that makes no sense: {e}")),
+            },
+            Hear::Arm(arm) => self.arm(Epoch(arm.epoch), Nanos(arm.start_ns)).await?,
+            Hear::Start(start) => self.start(Epoch(start.epoch)).await?,
+            Hear::Stop(stop) => {
+                if let Some(trial) = self.current(Epoch(stop.epoch)) {
+                    trial.stop(Stop { reason: stop.reason, cancel: stop.cancel });
+                }
+            }
+            Hear::Abort(abort) => {
+                if let Some(trial) = self.current(Epoch(abort.epoch))
+                    && !matches!(trial.phase, Phase::Running | Phase::Drained { .. })
+                {
+                    tracing::info!("the trial was called off: {}", abort.reason);
+                    trial.abandon();
+                }
+            }
+            Hear::Sealed(sealed) => self.sealed(Epoch(sealed.epoch)),
+            // Recovery of earlier runs is a coordinator's wish that this version does not serve yet.
+            Hear::Collect(_) => tracing::warn!("the coordinator asked for an earlier run; not supported yet"),
+            Hear::Welcome(_) | Hear::Refused(_) | Hear::Goodbye(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The trial of this epoch. A message of another epoch is late and means nothing any more.
+    fn current(&mut self, epoch: Epoch) -> Option<&mut Trial> {
+        self.agent.trial.as_mut().filter(|t| t.epoch() == epoch)
+    }
+
+    async fn check_target(&mut self, request: proto::v1::CheckTarget) -> Step {
+        let target = request.target.ok_or("CheckTarget.target: missing")?;
+        let target = target.try_into().map_err(|e: WireError| e.to_string())?;
+        let config = &self.agent.config;
+        let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
+        let (clock, found) = (Arc::clone(&config.clock), self.found.clone());
+        tokio::spawn(async move {
+            let report = check::check(target, request.row_json, agent, key, clock).await;
+            // The session is gone: nobody wants to know.
+            let _ = found.send(Found::Target(proto::v1::TargetReport::answer(request.id, &report))).await;
+        });
+        Ok(())
+    }
+
+    fn prepare(&mut self, order: TrialOrder) {
+        let first_seq = match self.agent.trial.take() {
+            // The same run goes on: numbers are contiguous over its trials.
+            Some(old) if old.order.run == order.run => old.sealed(),
+            _ if self.agent.next_seq.0 == order.run.as_str() => self.agent.next_seq.1,
+            _ => Seq(0),
+        };
+        self.agent.next_seq = (order.run.to_string(), first_seq);
+        let config = &self.agent.config;
+        let coordinator = self.link.welcome.coordinator_incarnation;
+        self.agent.trial = Some(Trial::new(order.clone(), coordinator, first_seq, Arc::clone(&config.disk)));
+        let epoch = order.epoch;
+        let (wire, found) = (self.link.control.clone(), self.found.clone());
+        let work = fetch(
+            order,
+            config.introduction.name.clone(),
+            wire,
+            Arc::clone(&config.disk),
+            config.spool.clone(),
+        );
+        let clock = (self.agent.clock_model.clone(), self.link.clock.clone());
+        tokio::spawn(async move {
+            let mut result = work.await;
+            if result.is_ok()
+                && let Err(e) = clock.0.burst(clock.1).await
+            {
+                result = Err(format!("clock probes: {e}"));
+            }
+            let _ = found.send(Found::Fetched(epoch, result)).await;
+        });
+    }
+
+    async fn found(&mut self, found: Found) -> Step {
+        match found {
+            Found::Target(report) => self.say(Say::TargetReport(report)).await,
+            Found::Fetched(epoch, result) => {
+                let config = &self.agent.config;
+                let surroundings = Surroundings {
+                    agent: config.introduction.name.clone(),
+                    incarnation: config.introduction.incarnation,
+                    api_key: config.api_key.clone(),
+                    clock: Arc::clone(&config.clock),
+                    disk: Arc::clone(&config.disk),
+                    spool_dir: config.spool.clone(),
+                    lease_until: Arc::clone(&self.agent.lease_until),
+                };
+                let bulk = self.link.bulk.clone();
+                let Some(trial) = self.current(epoch).filter(|t| t.phase == Phase::Fetching) else {
+                    return Ok(());
+                };
+                let prepared = result.and_then(|fetched| trial.prepare(fetched, surroundings));
+                match prepared {
+                    Ok(()) => trial.deliver(bulk),
+                    Err(message) => return self.fail(epoch, "prepare", message).await,
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn report(&mut self, report: Report) -> Step {
+        let Some(trial) = &mut self.agent.trial else { return Ok(()) };
+        let epoch = trial.epoch();
+        match (report, trial.phase) {
+            (Report::Prepared(Ok(())), Phase::Preparing) => {
+                trial.phase = Phase::Ready;
+                let Some(clock) = self.agent.clock_model.estimate() else {
+                    return self.fail(epoch, "clock", "no clock probe was answered".into()).await;
+                };
+                let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
+                let open_files = self.agent.config.introduction.host.open_files_limit;
+                let ready = ReadyReport {
+                    epoch,
+                    slice: trial.order.slice,
+                    slice_count: trial.order.slice_count,
+                    clock,
+                    warnings: host::warnings(open_files, at_once),
+                };
+                self.say(Say::Ready((&ready).into())).await
+            }
+            (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
+            (Report::Drained { spool, start_skew }, Phase::Running) => {
+                trial.phase = Phase::Drained { spool, start_skew };
+                self.agent.next_seq = (trial.order.run.to_string(), spool.next_seq);
+                self.say_drained().await
+            }
+            (Report::Drained { .. } | Report::Abandoned | Report::Prepared(Ok(())), _) => Ok(()),
+        }
+    }
+
+    async fn say_drained(&self) -> Step {
+        let Some(trial) = &self.agent.trial else { return Ok(()) };
+        let Phase::Drained { spool, start_skew } = trial.phase else { return Ok(()) };
+        let clock = self.agent.clock_model.estimate().ok_or("no clock probe was answered")?;
+        let report = DrainReport {
+            epoch: trial.epoch(),
+            incarnation: self.agent.config.introduction.incarnation,
+            traces: spool.traces,
+            next_seq: spool.next_seq,
+            traces_lost: spool.lost,
+            clock,
+            start_skew,
+        };
+        // One last heartbeat with the final counters, for whoever watches.
+        let progress = Some((&trial.counters.progress()).into());
+        self.say(Say::Heartbeat(Heartbeat { number: 0, progress })).await?;
+        self.say(Say::Drained((&report).into())).await
+    }
+
+    async fn fail(&mut self, epoch: Epoch, stage: &str, message: String) -> Step {
+        tracing::error!("the trial cannot go on here ({stage}): {message}");
+        if let Some(trial) = self.current(epoch) {
+            trial.abandon();
+        }
+        self.say(Say::TrialFailed(TrialFailed { epoch: epoch.0, stage: stage.into(), message })).await
+    }
+
+    async fn arm(&mut self, epoch: Epoch, start: Nanos) -> Step {
+        let Some(estimate) = self.agent.clock_model.estimate() else { return Ok(()) };
+        let Some(trial) = self.current(epoch).filter(|t| t.phase == Phase::Ready) else { return Ok(()) };
+        trial.phase = Phase::Armed(estimate.to_mine(start));
+        self.say(Say::Armed(Armed { epoch: epoch.0 })).await
+    }
+
+    async fn start(&mut self, epoch: Epoch) -> Step {
+        let now = self.agent.config.clock.monotonic();
+        let Some(trial) = self.current(epoch) else { return Ok(()) };
+        let Phase::Armed(at) = trial.phase else { return Ok(()) };
+        if trial.start(at, now) {
+            return Ok(());
+        }
+        let late = now - at;
+        let message =
+            format!("the word to start came {:.3} s after the start; nothing was sent", late.as_secs_f64());
+        self.fail(epoch, "start", message).await
+    }
+
+    fn sealed(&mut self, epoch: Epoch) {
+        if self.current(epoch).is_some()
+            && let Some(trial) = self.agent.trial.take()
+        {
+            let run = trial.order.run.to_string();
+            self.agent.next_seq = (run, trial.sealed());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The trial under way on this agent: from Prepare to the seal.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use common::clock::Clock;
+use common::disk::Disk;
+use common::fleet::TrialOrder;
+use common::ids::{AgentName, Epoch, Incarnation, Nanos, Seq};
+use common::trace::segment::BlockOrigin;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::fetch::Fetched;
+use super::join::Wire;
+use super::upload;
+use crate::engine::Secret;
+use crate::load::counters::Counters;
+use crate::load::run::Stop;
+use crate::load::thread::{self, LoadHandle, Report, Setup};
+use crate::spool::{Spool, SpoolState, SpoolWriter};
+
+/// Reports of one trial's load thread: prepared, drained, abandoned.
+const REPORTS: usize = 4;
+
+/// How far a trial has come. Control messages that do not fit are ignored: they are late or repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Slice and workload are on their way.
+    Fetching,
+    /// Warming up.
+    Preparing,
+    /// Waiting to be armed.
+    Ready,
+    /// Waiting for the word to start at this instant.
+    Armed(Nanos),
+    /// Sending.
+    Running,
+    /// Every arrival has its trace; kept so that it can be said again after a reconnection.
+    Drained { spool: SpoolState, start_skew: Nanos },
+    /// Given up; only the load thread's end is missing.
+    Over,
+}
+
+/// What a trial needs from the agent.
+pub(super) struct Surroundings {
+    pub(super) agent: AgentName,
+    pub(super) incarnation: Incarnation,
+    pub(super) api_key: Option<Secret>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) spool_dir: PathBuf,
+    pub(super) lease_until: Arc<AtomicU64>,
+}
+
+/// A trial on this agent.
+pub(super) struct Trial {
+    pub(super) order: TrialOrder,
+    pub(super) phase: Phase,
+    pub(super) counters: Arc<Counters>,
+    /// Whose trial it is: another coordinator must not be told of it.
+    pub(super) coordinator: u64,
+    first_seq: Seq,
+    load: Option<LoadHandle>,
+    reports: Option<mpsc::Receiver<Report>>,
+    spool: Option<Arc<Spool>>,
+    uploader: Option<AbortHandle>,
+    disk: Arc<dyn Disk>,
+}
+
+impl Trial {
+    /// A trial whose slice and workload are being fetched.
+    pub(super) fn new(order: TrialOrder, coordinator: u64, first_seq: Seq, disk: Arc<dyn Disk>) -> Self {
+        let counters = Arc::new(Counters::new(order.epoch, order.slice_count));
+        let (phase, load, reports, spool, uploader) = (Phase::Fetching, None, None, None, None);
+        Self { order, phase, counters, coordinator, first_seq, load, reports, spool, uploader, disk }
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.order.epoch
+    }
+
+    /// Slice and workload are here: opens the spool and starts the load thread.
+    ///
+    /// # Errors
+    /// What is wrong, for a person.
+    pub(super) fn prepare(&mut self, fetched: Fetched, s: Surroundings) -> Result<(), String> {
+        let origin = BlockOrigin {
+            agent: s.agent.clone(),
+            incarnation: s.incarnation,
+            trial: self.order.trial,
+            epoch: self.order.epoch,
+        };
+        let name = format!("{}-{}-{:016x}.seg", self.order.trial, self.order.epoch, s.incarnation.0);
+        let path = s.spool_dir.join("runs").join(self.order.run.as_str()).join(name);
+        let spool = Spool::create(&*self.disk, &path, origin, self.first_seq)
+            .map_err(|e| format!("the spool {} cannot be made: {e}; see --spool", path.display()))?;
+        self.spool = Some(Arc::clone(&spool));
+        let counters = Arc::clone(&self.counters);
+        let writer = SpoolWriter::start(spool, move || counters.trace_lost())
+            .map_err(|e| format!("the spool's thread cannot be started: {e}"))?;
+        let (reports, inbox) = mpsc::channel(REPORTS);
+        let setup = Setup {
+            order: self.order.clone(),
+            slice: fetched.slice,
+            workload: fetched.workload,
+            agent: s.agent,
+            api_key: s.api_key,
+            clock: s.clock,
+            lease_until: s.lease_until,
+            spool: writer,
+            counters: Arc::clone(&self.counters),
+        };
+        self.load = Some(thread::spawn(setup, reports).map_err(|e| format!("no load thread: {e}"))?);
+        self.reports = Some(inbox);
+        self.phase = Phase::Preparing;
+        Ok(())
+    }
+
+    /// The load thread's next report; waits for ever when there is none to come.
+    pub(super) async fn report(&mut self) -> Report {
+        if let Some(reports) = &mut self.reports {
+            if let Some(report) = reports.recv().await {
+                return report;
+            }
+            self.reports = None;
+        }
+        std::future::pending().await
+    }
+
+    /// Begins, or begins again on a new connection, to deliver traces.
+    pub(super) fn deliver(&mut self, wire: Wire) {
+        let Some(spool) = &self.spool else { return };
+        let work = upload::upload(self.order.run.clone(), Arc::clone(spool), wire);
+        if let Some(old) = self.uploader.replace(tokio::spawn(work).abort_handle()) {
+            old.abort();
+        }
+    }
+
+    /// The word to start, given at `now`. False when it came after the start: then nothing is sent.
+    pub(super) fn start(&mut self, at: Nanos, now: Nanos) -> bool {
+        if now > at {
+            return false;
+        }
+        if let Some(load) = &mut self.load {
+            load.start(at);
+        }
+        self.phase = Phase::Running;
+        true
+    }
+
+    pub(super) fn stop(&mut self, stop: Stop) {
+        if let Some(load) = &self.load {
+            load.stop(stop);
+        }
+    }
+
+    /// Gives up a trial that has not started. Its spool holds nothing and goes.
+    pub(super) fn abandon(&mut self) {
+        if let Some(load) = &mut self.load {
+            load.abandon();
+        }
+        self.phase = Phase::Over;
+        self.forget_spool();
+    }
+
+    /// The coordinator has everything: the spool may go. Gives the next trial's first sequence number.
+    pub(super) fn sealed(mut self) -> Seq {
+        let next = match self.phase {
+            Phase::Drained { spool, .. } => spool.next_seq,
+            _ => self.first_seq,
+        };
+        self.forget_spool();
+        next
+    }
+
+    fn forget_spool(&mut self) {
+        if let Some(uploader) = self.uploader.take() {
+            uploader.abort();
+        }
+        if let Some(spool) = self.spool.take()
+            && let Err(e) = spool.remove(&*self.disk)
+        {
+            tracing::warn!("a sealed segment stays in the spool: {e}");
+        }
+    }
+}
+
+impl Drop for Trial {
+    /// Nobody waits for this trial any more. What it has spooled stays on disk.
+    fn drop(&mut self) {
+        if let Some(uploader) = self.uploader.take() {
+            uploader.abort();
+        }
+        if let Some(load) = &mut self.load {
+            load.abandon();
+            load.stop(Stop { reason: "the coordinator is gone".into(), cancel: true });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The spool on a simulated disk.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::disk::SimDisk;
+use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, TrialId};
+use common::trace::segment::scan;
+use common::trace::{Failure, FailureKind, Unsent};
+use proptest::prelude::*;
+
+use super::*;
+
+fn origin() -> BlockOrigin {
+    BlockOrigin {
+        agent: "a".parse().unwrap(),
+        incarnation: Incarnation(1),
+        trial: TrialId(0),
+        epoch: Epoch(1),
+    }
+}
+
+fn trace(index: u64) -> Trace {
+    let unsent = Unsent { index: ArrivalIndex(index), scheduled: Nanos(index), row: 0, requested_tokens: 1 };
+    Trace::unsent(unsent, Failure::new(FailureKind::Reset, "x"), Nanos(index + 1))
+}
+
+fn indices(blocks: &[Vec<u8>]) -> Vec<u64> {
+    let facts = blocks.iter().flat_map(|b| Block::decode(b).unwrap().facts().unwrap());
+    facts.map(|f| f.index.0).collect()
+}
+
+proptest! {
+    /// Whatever the sizes of the blocks and the reader's budget: reading on from each answer's end gives every trace
+    /// once, in order, and the file holds the same.
+    #[test]
+    fn reading_on_gives_every_trace_once(sizes in prop::collection::vec(1u64..70, 1..8), first in 0u64..1000, budget in 1usize..4000) {
+        let disk = SimDisk::default();
+        let path = Path::new("/spool/run/0.seg");
+        let spool = Spool::create(&disk, path, origin(), Seq(first)).unwrap();
+        let mut n = 0;
+        for size in sizes {
+            spool.append(&(n..n + size).map(trace).collect::<Vec<_>>()).unwrap();
+            n += size;
+        }
+        let (mut at, mut seen) = (spool.first(), Vec::new());
+        loop {
+            let blocks = spool.read_from(at, budget).unwrap();
+            if blocks.is_empty() { break }
+            at = spool.next_after(at, blocks.len());
+            seen.extend(indices(&blocks));
+        }
+        prop_assert_eq!(at, Seq(first + n));
+        prop_assert_eq!(&seen, &(0..n).collect::<Vec<_>>());
+        let file = scan(&disk.read(path).unwrap()).unwrap();
+        prop_assert!(file.damage.is_none());
+        prop_assert_eq!(file.blocks.iter().flat_map(|(_, b)| b.facts().unwrap()).count() as u64, n);
+    }
+}
+
+#[test]
+fn the_writer_keeps_order_and_counts() {
+    let disk = SimDisk::default();
+    let spool = Spool::create(&disk, Path::new("/s/0.seg"), origin(), Seq(7)).unwrap();
+    let mut writer = SpoolWriter::start(spool.clone(), || panic!("nothing is lost")).unwrap();
+    assert!((0..200).all(|i| writer.push(trace(i))));
+    assert_eq!(writer.finish(), SpoolState { traces: 200, next_seq: Seq(207), lost: 0 });
+    assert_eq!(*spool.durable().borrow(), Seq(207));
+    assert_eq!(indices(&spool.read_from(Seq(7), usize::MAX).unwrap()), (0..200).collect::<Vec<_>>());
+    spool.remove(&disk).unwrap();
+    assert!(disk.list(Path::new("/s")).unwrap().is_empty());
+}
+
+/// A full disk loses traces, says how many, leaves no gap in the numbers and no torn block in the file.
+#[test]
+fn a_full_disk_is_counted_and_leaves_no_gap() {
+    let disk = SimDisk::default();
+    let path = Path::new("/s/0.seg");
+    let spool = Spool::create(&disk, path, origin(), Seq(0)).unwrap();
+    spool.append(&[trace(0)]).unwrap();
+    let full = disk.read(path).unwrap().len() as u64 + 30;
+    disk.set_capacity(full);
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let mut writer =
+        SpoolWriter::start(spool.clone(), move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();
+    assert!(writer.push(trace(1)));
+    let state = writer.finish();
+    assert_eq!(state, SpoolState { traces: 1, next_seq: Seq(1), lost: 1 });
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    disk.set_capacity(u64::MAX);
+    spool.append(&[trace(2)]).unwrap();
+    let file = scan(&disk.read(path).unwrap()).unwrap();
+    assert!(file.damage.is_none(), "the torn block was cut");
+    assert_eq!(indices(&spool.read_from(Seq(0), usize::MAX).unwrap()), [0, 2]);
+}

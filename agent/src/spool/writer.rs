@@ -1,0 +1,138 @@
+//! The spool's thread: collects traces into blocks and writes them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use common::ids::Seq;
+use common::trace::Trace;
+use common::trace::segment::BLOCK_TRACES;
+
+use super::Spool;
+
+/// Traces between the load thread and the disk. At 1 KB each this is 16 MB: some seconds of a stalled disk at a
+/// thousand requests a second. What comes on top is counted as lost, never waited for.
+const RING: usize = 16_384;
+
+/// A block is closed this long after its first trace, so that the live view and the store are not far behind.
+const CLOSE_AFTER: Duration = Duration::from_millis(200);
+
+/// How long the writer waits for room on a full disk before it gives a block up.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+const RETRIES: u32 = 10;
+
+enum Message {
+    Trace(Box<Trace>),
+    Finish,
+}
+
+/// What the spool holds at the end of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpoolState {
+    /// Traces written.
+    pub traces: u64,
+    /// All numbers below it are written.
+    pub next_seq: Seq,
+    /// Traces that could not be taken or written.
+    pub lost: u64,
+}
+
+/// Takes traces from the load thread.
+pub struct SpoolWriter {
+    ring: SyncSender<Message>,
+    refused: u64,
+    thread: JoinHandle<SpoolState>,
+}
+
+impl SpoolWriter {
+    /// Starts the thread that writes to `spool`. `on_lost` is called for every trace that it has to give up.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(spool: Arc<Spool>, on_lost: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let (ring, traces) = sync_channel(RING);
+        let work = move || Writer { spool, open: Vec::new(), lost: 0, on_lost }.run(&traces);
+        let thread = std::thread::Builder::new().name("spool".into()).spawn(work)?;
+        Ok(Self { ring, refused: 0, thread })
+    }
+
+    /// Hands a trace over. Never waits; false when the writer is too far behind, and the trace is lost.
+    pub fn push(&mut self, trace: Trace) -> bool {
+        match self.ring.try_send(Message::Trace(Box::new(trace))) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.refused += 1;
+                false
+            }
+        }
+    }
+
+    /// Writes what is left and says what the spool holds. Waits for the disk: only after the last request.
+    #[must_use]
+    pub fn finish(self) -> SpoolState {
+        let _ = self.ring.send(Message::Finish);
+        let refused = self.refused;
+        match self.thread.join() {
+            Ok(state) => SpoolState { lost: state.lost + refused, ..state },
+            // The thread panicked: whatever it held is lost, and the missing traces will show as such.
+            Err(_) => SpoolState { traces: 0, next_seq: Seq(0), lost: refused.max(1) },
+        }
+    }
+}
+
+struct Writer<F> {
+    spool: Arc<Spool>,
+    open: Vec<Trace>,
+    lost: u64,
+    on_lost: F,
+}
+
+impl<F: Fn()> Writer<F> {
+    fn run(mut self, ring: &Receiver<Message>) -> SpoolState {
+        loop {
+            // The wait restarts with every trace, so a block may stay open a little longer than CLOSE_AFTER; at a
+            // steady stream it is full before that.
+            let message = if self.open.is_empty() {
+                ring.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                ring.recv_timeout(CLOSE_AFTER)
+            };
+            match message {
+                Ok(Message::Trace(trace)) => {
+                    self.open.push(*trace);
+                    if self.open.len() >= BLOCK_TRACES {
+                        self.close();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.close(),
+                Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => {
+                    self.close();
+                    break;
+                }
+            }
+        }
+        let next_seq = *self.spool.durable.borrow();
+        SpoolState { traces: next_seq.0 - self.spool.first.0, next_seq, lost: self.lost }
+    }
+
+    fn close(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let mut result = self.spool.append(&self.open);
+        for _ in 0..RETRIES {
+            let Err(e) = &result else { break };
+            tracing::warn!(path = %self.spool.path.display(), "the spool cannot be written, trying again: {e}");
+            std::thread::sleep(RETRY_AFTER);
+            result = self.spool.append(&self.open);
+        }
+        if let Err(e) = result {
+            let lost = self.open.len();
+            tracing::error!(path = %self.spool.path.display(), lost, "traces are lost, the trial becomes invalid: {e}");
+            self.lost += lost as u64;
+            (0..lost).for_each(|_| (self.on_lost)());
+        }
+        self.open.clear();
+    }
+}

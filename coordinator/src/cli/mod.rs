@@ -1,0 +1,191 @@
+//! The command line: options → plan → run → exit code.
+
+mod local;
+mod options;
+mod planning;
+mod progress;
+mod show;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use common::clock::{Clock, SystemClock};
+use common::disk::OsDisk;
+use common::ids::RunId;
+use common::knee::KneeCase;
+use common::validity::Verdict;
+use tokio::sync::{mpsc, watch};
+
+use crate::fleet::{EVENTS, Fleet};
+use crate::plan::Plan;
+use crate::report::{Report, render_table};
+use crate::rpc::{self, Shared};
+use crate::run::{Means, RunOutcome, run};
+use crate::store::Store;
+use local::LocalAgents;
+pub use options::{Command, Common, LogFormat, Options};
+use progress::Progress;
+
+/// Exit codes of the specification, section 6.
+mod exit {
+    pub(super) const ERROR: u8 = 1;
+    pub(super) const USAGE: u8 = 2;
+    pub(super) const GATE: u8 = 3;
+    pub(super) const INVALID: u8 = 4;
+    pub(super) const INTERRUPTED: u8 = 130;
+}
+
+/// Parses the command line, does what it says and gives the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let matches = Options::command().get_matches();
+    let options = match Options::from_arg_matches(&matches) {
+        Ok(options) => options,
+        Err(e) => e.exit(),
+    };
+    log(options.log);
+    let (common, rates) = options.command.parts();
+    let sub = matches.subcommand().map_or(&matches, |(_, sub)| sub);
+    let plan = match planning::plan(common, &rates) {
+        Ok(plan) => plan,
+        Err(e) => {
+            eprintln!("coordinator: {e:#}");
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    match execute(plan, common, sub) {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            eprintln!("coordinator: {e:#}");
+            ExitCode::from(exit::ERROR)
+        }
+    }
+}
+
+fn log(format: LogFormat) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => builder.json().init(),
+        LogFormat::Text => builder.with_ansi(colour()).with_target(false).init(),
+    }
+}
+
+fn colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+fn execute(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(supervise(plan, common, matches));
+    // Sessions of agents that are still connected end with the process.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    code
+}
+
+async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow::Result<u8> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (listener, address) = rpc::bind(&plan.fleet.listen).await?;
+    let store = Store::open(&plan.data, Arc::new(OsDisk))?;
+    let run_id = new_run_id()?;
+    let token = planning::token(common, address.ip())?;
+    eprint!("{}", show::plan(&plan, matches, &run_id));
+    if plan.fleet.remote > 0 {
+        eprint!("{}", show::join_line(address, token.as_ref(), &plan));
+    }
+    let (events, inbox) = mpsc::channel(EVENTS);
+    let incarnation = getrandom::u64().context("no randomness from the system")?;
+    let secret = token.as_ref().map(|t| t.secret.clone());
+    let shared = Shared::new(Arc::clone(&clock), secret.clone(), incarnation, events);
+    let (end, ended) = watch::channel(false);
+    let server = tokio::spawn(rpc::serve(listener, Arc::clone(&shared), wait_until(ended)));
+    let (stop_level, stop) = watch::channel(0u8);
+    tokio::spawn(signals(stop_level));
+    let mut agents = LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref())?;
+    let mut ui = Progress::new();
+    let fleet = Fleet::new(plan.fleet.local + plan.fleet.remote, inbox, Arc::clone(&clock));
+    let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
+    let command_line: Vec<String> = std::env::args().collect();
+    let strict = common.strict;
+    let gate = common.gate;
+    let outcome = tokio::select! {
+        outcome = run(plan, run_id, &command_line, means) => outcome,
+        died = agents.died() => Err(died),
+    };
+    ui.end();
+    // Goodbyes are on their way; local agents end by themselves.
+    agents.finish().await;
+    end.send_replace(true);
+    // Agents on other hosts keep their connections open: do not wait for them longer than a goodbye takes.
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(500), server).await;
+    Ok(conclude(&outcome?, strict, gate))
+}
+
+async fn wait_until(mut ended: watch::Receiver<bool>) {
+    // The sender is held until the end of the run.
+    let _ = ended.wait_for(|end| *end).await;
+}
+
+/// First ctrl-c or SIGTERM: drain. Second: cut. Third: at once.
+async fn signals(level: watch::Sender<u8>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    for count in 1u8..=3 {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        match count {
+            1 => eprintln!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
+            2 => eprintln!("\ncutting what is in flight (again: end at once, without a report)"),
+            _ => std::process::exit(exit::INTERRUPTED.into()),
+        }
+        level.send_replace(count);
+    }
+}
+
+fn new_run_id() -> anyhow::Result<RunId> {
+    let now = jiff::Timestamp::from_nanosecond(i128::from(SystemClock.wall().0))?;
+    let random = getrandom::u32().context("no randomness from the system")?;
+    Ok(format!("{}-{:04x}", now.strftime("%Y%m%d-%H%M%S"), random & 0xffff).parse()?)
+}
+
+fn conclude(outcome: &RunOutcome, strict: bool, gate: bool) -> u8 {
+    if let Some(report) = &outcome.report {
+        print!("{}", render_table(report));
+        for path in &outcome.files {
+            println!("wrote {}", path.display());
+        }
+    }
+    if let Some(e) = &outcome.error {
+        eprintln!("coordinator: {e:#}");
+    }
+    exit_code(outcome, strict, gate)
+}
+
+fn exit_code(outcome: &RunOutcome, strict: bool, gate: bool) -> u8 {
+    if outcome.interrupted {
+        return exit::INTERRUPTED;
+    }
+    let Some(report) = &outcome.report else { return exit::ERROR };
+    let worst = report.trials.iter().map(|t| t.summary.validity.verdict).max().unwrap_or_default();
+    match worst {
+        Verdict::Invalid => exit::INVALID,
+        _ if outcome.error.is_some() => exit::ERROR,
+        Verdict::Late | Verdict::Degraded if strict => exit::INVALID,
+        _ if gate && !passes_gate(report) => {
+            eprintln!("coordinator: the gate failed: not every rate meets the objectives");
+            exit::GATE
+        }
+        _ => 0,
+    }
+}
+
+/// A gate asks that every tested rate meets the objectives: the rates are what a release has to carry.
+fn passes_gate(report: &Report) -> bool {
+    report.knee.case == KneeCase::AtOrAboveHighest && report.knee.undecided.is_empty()
+}

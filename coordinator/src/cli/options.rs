@@ -1,0 +1,273 @@
+//! The options as typed, with their defaults and their help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
+///
+/// The load is an open-loop schedule: requests are sent at their instants whatever the engine does, by one agent or
+/// by several on several hosts, and every latency counts from the scheduled instant.
+#[derive(Debug, Parser)]
+#[command(name = "coordinator", version, about, long_about)]
+pub struct Options {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// How to log, to stderr. RUST_LOG says how much [default level: warn]
+    #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
+    pub log: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send trials at several rates and find the knee
+    ///
+    /// `coordinator sweep --rates 1,2,4,8` alone works: it starts one agent here and tries the engine at
+    /// http://127.0.0.1:8000 with a built-in workload. For agents on other hosts, say how many and where to listen
+    /// (`--agents 4 --listen 0.0.0.0:7000`) and start `agent --join THIS-HOST:7000` on each.
+    Sweep {
+        /// Rates to test, requests per second, separated by commas; inf sends everything at once
+        #[arg(
+            long,
+            value_name = "RATES",
+            allow_hyphen_values = true,
+            value_delimiter = ',',
+            required = true,
+            help_heading = "Load"
+        )]
+        rates: Vec<String>,
+
+        /// Trials at each rate, each with a schedule of its own
+        #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Load")]
+        repeats: u32,
+
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Send one trial at one rate
+    Run {
+        /// Requests per second, or inf to send everything at once
+        #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = "Load")]
+        rate: String,
+
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+}
+
+/// Rates and repeats, as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rates {
+    /// As typed.
+    pub rates: Vec<String>,
+    /// Trials at each.
+    pub repeats: u32,
+    /// The option's name, for messages.
+    pub option: &'static str,
+}
+
+impl Command {
+    /// What both commands share, and the rates.
+    #[must_use]
+    pub fn parts(&self) -> (&Common, Rates) {
+        match self {
+            Self::Sweep { rates, repeats, common } => {
+                (common, Rates { rates: rates.clone(), repeats: *repeats, option: "--rates" })
+            }
+            Self::Run { rate, common } => {
+                (common, Rates { rates: vec![rate.clone()], repeats: 1, option: "--rate" })
+            }
+        }
+    }
+}
+
+/// Shape of the arrivals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arrival {
+    /// Exponential gaps: independent users
+    Poisson,
+    /// Equal gaps
+    Constant,
+    /// Groups at one instant, equally far apart
+    Burst,
+}
+
+/// Which endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ApiOption {
+    /// /v1/completions
+    Completions,
+    /// /v1/chat/completions
+    Chat,
+}
+
+/// Options of `sweep` and `run`.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The engine, with or without /v1
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", help_heading = "Engine")]
+    pub base_url: String,
+
+    /// Model to ask for [default: the first that the engine lists]
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub model: Option<String>,
+
+    /// Endpoint [default: chat if the workload has messages, else completions]
+    #[arg(long, value_name = "API", help_heading = "Engine")]
+    pub api: Option<ApiOption>,
+
+    /// File with the engine's API key, for agents started here [default: OPENAI_API_KEY of the environment, if set].
+    /// Agents elsewhere read their own
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub api_key_file: Option<PathBuf>,
+
+    /// Header to send, as 'Name: value'; may be repeated. Not for secrets
+    #[arg(long, value_name = "HEADER", help_heading = "Engine")]
+    pub header: Vec<String>,
+
+    /// JSON object whose fields are added to every request
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub extra_body: Option<PathBuf>,
+
+    /// Ask the engine to go on to max_tokens whatever it generates
+    #[arg(long, help_heading = "Engine")]
+    pub ignore_eos: bool,
+
+    /// Ask for log probabilities: proves inter-token latencies, and changes the engine's load
+    #[arg(long, help_heading = "Engine")]
+    pub logprobs: bool,
+
+    /// For a connection to be made
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Engine")]
+    pub connect_timeout: String,
+
+    /// For a request, from its first byte; also for the wait for a permit
+    #[arg(long, value_name = "TIME", default_value = "120s", help_heading = "Engine")]
+    pub timeout: String,
+
+    /// Between two pieces of text
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Engine")]
+    pub idle_timeout: String,
+
+    /// JSON Lines file, {"prompt": …, "max_tokens": …} or {"messages": …} a line [default: a built-in mixed workload]
+    #[arg(long, value_name = "FILE", help_heading = "Load")]
+    pub workload: Option<PathBuf>,
+
+    /// max_tokens of rows that say none
+    #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Load")]
+    pub max_tokens: u32,
+
+    /// Requests in each trial, instead of --duration
+    #[arg(long, value_name = "N", conflicts_with = "duration", help_heading = "Load")]
+    pub requests: Option<u64>,
+
+    /// Length of each trial's schedule
+    #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Load")]
+    pub duration: String,
+
+    /// Shape of the arrivals
+    #[arg(long, value_name = "SHAPE", default_value = "poisson", help_heading = "Load")]
+    pub arrival: Arrival,
+
+    /// Requests in a burst, with --arrival burst [default: 16]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub burst_size: Option<u32>,
+
+    /// Of schedules, rows, split and order
+    #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Load")]
+    pub seed: u64,
+
+    /// Limit of requests in flight, for the whole fleet; the rest waits, and its wait counts [default: none]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub max_concurrency: Option<u32>,
+
+    /// Requests before each trial that enter no number
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Load")]
+    pub warmup: u32,
+
+    /// Connections that each agent opens before a trial
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    pub warm_connections: u32,
+
+    /// Objective on each request: ttft, tpot, e2e or itl, as in ttft=1s; or on the trial, as in p99:ttft=1s. May be
+    /// repeated; `none` asks for none [default: ttft=1s tpot=50ms]
+    #[arg(long, value_name = "SLO", help_heading = "Objectives")]
+    pub slo: Vec<String>,
+
+    /// The same as --slo ttft=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub ttft_slo: Option<String>,
+
+    /// The same as --slo tpot=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub tpot_slo: Option<String>,
+
+    /// The same as --slo e2e=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub e2e_slo: Option<String>,
+
+    /// Share of all scheduled requests that has to meet every objective
+    #[arg(long, value_name = "SHARE", default_value = "0.99", help_heading = "Objectives")]
+    pub slo_target: String,
+
+    /// Exit with 3 unless every tested rate meets the objectives
+    #[arg(long, help_heading = "Objectives")]
+    pub gate: bool,
+
+    /// Exit with 4 on late and degraded trials too, not only on invalid ones
+    #[arg(long, help_heading = "Objectives")]
+    pub strict: bool,
+
+    /// Dispatch lateness (p99 of an agent) above which a trial is late
+    #[arg(long, value_name = "TIME", default_value = "1ms", help_heading = "Objectives")]
+    pub late_budget: String,
+
+    /// Agents to start on this host [default: 1, or 0 with --agents]
+    #[arg(long, value_name = "N", help_heading = "Agents")]
+    pub local_agents: Option<usize>,
+
+    /// Agents to wait for, started elsewhere with `agent --join`
+    #[arg(long, value_name = "N", requires = "listen", help_heading = "Agents")]
+    pub agents: Option<usize>,
+
+    /// Where agents join [default: a free port on 127.0.0.1]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Agents")]
+    pub listen: Option<String>,
+
+    /// How long to wait for them
+    #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Agents")]
+    pub join_timeout: String,
+
+    /// File with the join token [default: PLIMSOLL_TOKEN of the environment; if unset and --listen is not loopback,
+    /// one is made and printed]
+    #[arg(long, value_name = "FILE", help_heading = "Agents")]
+    pub token_file: Option<PathBuf>,
+
+    /// JSON object that is merged into the experiment record
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub metadata: Option<PathBuf>,
+
+    /// Data directory; it holds many runs
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data", help_heading = "Results")]
+    pub data: PathBuf,
+
+    /// Where report.json and traces.jsonl go [default: the run's folder in the data directory]
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub out: Option<PathBuf>,
+
+    /// Keep hashes and lengths instead of prompts and outputs
+    #[arg(long, help_heading = "Results")]
+    pub no_text: bool,
+}

@@ -1,0 +1,265 @@
+//! Options and files → one validated plan. What is wrong is said with the option, the file and the line.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use common::ids::Nanos;
+use common::plan::{
+    Api, ArrivalPlan, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
+};
+use common::seed::Seed;
+use common::slo::{Slo, SloSet, parse_time};
+use common::validity::ValidityLimits;
+use common::workload::{Workload, builtin};
+use serde_json::{Map, Value};
+
+use super::options::{ApiOption, Arrival, Common, Rates};
+use crate::plan::{FleetPlan, LoadedWorkload, Plan};
+use crate::sweep;
+
+/// Objectives when none is given.
+const DEFAULT_SLOS: &[&str] = &["ttft=1s", "tpot=50ms"];
+
+/// Requests in a burst when --burst-size is not given.
+const DEFAULT_BURST: u32 = 16;
+
+/// Trials of one run: more is a slip.
+const MAX_TRIALS: usize = 10_000;
+
+/// Makes the plan.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
+    let process = process(options)?;
+    let extent = extent(options)?;
+    let rates = offered(rates, process, extent).map(|offered| (offered, rates.repeats));
+    let (offered, repeats) = rates?;
+    let seed = Seed(options.seed);
+    let workload = workload(options)?;
+    let target = target(options, &workload.rows)?;
+    let slos = slos(options, &target)?;
+    if options.max_concurrency == Some(0) {
+        bail!("--max-concurrency must be at least 1");
+    }
+    Ok(Plan {
+        trials: sweep::order(&offered, repeats, seed),
+        process,
+        extent,
+        seed,
+        target,
+        workload,
+        slos,
+        slo_target: options.slo_target.parse().map_err(|e| anyhow!("--slo-target: {e}"))?,
+        max_concurrency: options.max_concurrency,
+        warmup: options.warmup,
+        warm_connections: options.warm_connections,
+        limits: ValidityLimits {
+            lateness_budget: time("--late-budget", &options.late_budget)?,
+            ..Default::default()
+        },
+        fleet: fleet(options)?,
+        metadata: options
+            .metadata
+            .as_deref()
+            .map(|p| object("--metadata", p))
+            .transpose()?
+            .unwrap_or_default(),
+        data: options.data.clone(),
+        out: options.out.clone(),
+    })
+}
+
+fn time(option: &str, text: &str) -> anyhow::Result<Nanos> {
+    parse_time(text).map_err(|e| anyhow!("{option} {text}: {e}"))
+}
+
+fn process(options: &Common) -> anyhow::Result<Process> {
+    if options.burst_size.is_some() && options.arrival != Arrival::Burst {
+        bail!("--burst-size would be ignored without --arrival burst");
+    }
+    Ok(match options.arrival {
+        Arrival::Poisson => Process::Poisson,
+        Arrival::Constant => Process::Constant,
+        Arrival::Burst => Process::Burst { size: options.burst_size.unwrap_or(DEFAULT_BURST) },
+    })
+}
+
+fn extent(options: &Common) -> anyhow::Result<Extent> {
+    match options.requests {
+        Some(n) => Ok(Extent::Requests(n)),
+        None => time("--duration", &options.duration).map(Extent::Duration),
+    }
+}
+
+fn offered(rates: &Rates, process: Process, extent: Extent) -> anyhow::Result<Vec<OfferedRate>> {
+    let option = rates.option;
+    let mut offered: Vec<OfferedRate> = Vec::with_capacity(rates.rates.len());
+    for text in &rates.rates {
+        let rate: OfferedRate = text.parse().map_err(|e| anyhow!("{option}: {e}"))?;
+        if offered.contains(&rate) {
+            bail!("{option}: {rate} stands twice; --repeats says how often each rate is tested");
+        }
+        ArrivalPlan { process, rate, extent }.validate().map_err(|e| anyhow!("{option} {rate}: {e}"))?;
+        offered.push(rate);
+    }
+    if rates.repeats == 0 {
+        bail!("--repeats must be at least 1");
+    }
+    if offered.len().saturating_mul(rates.repeats as usize) > MAX_TRIALS {
+        bail!("{} rates × {} repeats are more than {MAX_TRIALS} trials", offered.len(), rates.repeats);
+    }
+    Ok(offered)
+}
+
+fn workload(options: &Common) -> anyhow::Result<LoadedWorkload> {
+    let (source, bytes) = match &options.workload {
+        None => ("built-in".to_owned(), builtin()),
+        Some(path) => {
+            let bytes = std::fs::read(path).with_context(|| format!("--workload {}", path.display()))?;
+            (path.display().to_string(), bytes)
+        }
+    };
+    let rows = Workload::parse(&bytes).map_err(|e| anyhow!("--workload {source}: {e}"))?;
+    Ok(LoadedWorkload { source, bytes: Arc::from(bytes), rows })
+}
+
+fn target(options: &Common, workload: &Workload) -> anyhow::Result<Target> {
+    let api = match options.api {
+        Some(ApiOption::Completions) => Api::Completions,
+        Some(ApiOption::Chat) => Api::Chat,
+        None => workload.natural_api(),
+    };
+    workload.check_api(api).map_err(|e| anyhow!("--workload: {e}"))?;
+    if options.max_tokens == 0 {
+        bail!("--max-tokens must be at least 1");
+    }
+    let extra_body =
+        options.extra_body.as_deref().map(|p| object("--extra-body", p)).transpose()?.unwrap_or_default();
+    if let Some(field) = RESERVED_BODY_FIELDS.iter().find(|f| extra_body.contains_key(**f)) {
+        bail!("--extra-body: field `{field}` is set by plimsoll; use its own option, or the workload");
+    }
+    Ok(Target {
+        base_url: options.base_url.parse().map_err(|e| anyhow!("--base-url {e}"))?,
+        model: options.model.clone(),
+        api,
+        ignore_eos: options.ignore_eos,
+        logprobs: options.logprobs,
+        extra_body,
+        headers: options.header.iter().map(|h| header(h)).collect::<anyhow::Result<_>>()?,
+        default_max_tokens: options.max_tokens,
+        connect_timeout: time("--connect-timeout", &options.connect_timeout)?,
+        total_timeout: time("--timeout", &options.timeout)?,
+        idle_timeout: time("--idle-timeout", &options.idle_timeout)?,
+        keep_text: !options.no_text,
+    })
+}
+
+fn header(text: &str) -> anyhow::Result<(String, String)> {
+    let (name, value) = text.split_once(':').ok_or_else(|| {
+        // Not repeated: without its colon it may be nothing but a value.
+        anyhow!("--header: expected 'Name: value'")
+    })?;
+    let name = name.trim();
+    if SECRET_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+        bail!(
+            "--header {name}: a secret does not belong on a command line; put it into --api-key-file or OPENAI_API_KEY, on each agent's host"
+        );
+    }
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+fn object(option: &str, path: &Path) -> anyhow::Result<Map<String, Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{option} {}", path.display()))?;
+    let value: Value = serde_json::from_str(&text).with_context(|| format!("{option} {}", path.display()))?;
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => bail!("{option} {}: expected a JSON object", path.display()),
+    }
+}
+
+fn slos(options: &Common, target: &Target) -> anyhow::Result<SloSet> {
+    let named = [("ttft", &options.ttft_slo), ("tpot", &options.tpot_slo), ("e2e", &options.e2e_slo)];
+    let mut texts = options.slo.clone();
+    texts.extend(named.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?))));
+    if texts.iter().any(|t| t == "none") {
+        if texts.len() > 1 {
+            bail!("--slo none beside other objectives");
+        }
+        return Ok(SloSet::default());
+    }
+    if texts.is_empty() {
+        texts.extend(DEFAULT_SLOS.iter().map(|&t| t.to_owned()));
+    }
+    let parse = |text: &String| text.parse::<Slo>().map_err(|e| anyhow!("--slo {text}: {e}"));
+    let slos = SloSet::new(texts.iter().map(parse).collect::<anyhow::Result<_>>()?)
+        .map_err(|e| anyhow!("--slo: {e}"))?;
+    if slos.needs_itl_evidence() && !evidence(target) {
+        bail!(
+            "--slo itl needs proof that every event holds one token: add --logprobs, or return_token_ids or timings_per_token in --extra-body"
+        );
+    }
+    Ok(slos)
+}
+
+/// Whether anything is asked for that can prove inter-token latencies.
+fn evidence(target: &Target) -> bool {
+    let asked = |field: &str| target.extra_body.get(field).is_some_and(|v| v == true);
+    target.logprobs || asked("return_token_ids") || asked("timings_per_token")
+}
+
+fn fleet(options: &Common) -> anyhow::Result<FleetPlan> {
+    let remote = options.agents.unwrap_or(0);
+    let local = options.local_agents.unwrap_or(usize::from(options.agents.is_none()));
+    if local + remote == 0 {
+        bail!("no agents: --local-agents or --agents must be at least 1");
+    }
+    if options.listen.is_some() && options.agents.is_none() {
+        bail!("--listen would be ignored without --agents, which says how many to wait for");
+    }
+    Ok(FleetPlan {
+        local,
+        remote,
+        listen: options.listen.clone().unwrap_or_else(|| "127.0.0.1:0".into()),
+        join_timeout: time("--join-timeout", &options.join_timeout)?,
+    })
+}
+
+/// The join token, and whether it was made here.
+pub(super) struct Token {
+    pub(super) secret: String,
+    pub(super) made: bool,
+}
+
+/// The token of this run: given, or made where agents join from elsewhere. Loopback needs none.
+///
+/// # Errors
+/// When the file cannot be read or is empty, or the system has no randomness.
+pub(super) fn token(options: &Common, address: IpAddr) -> anyhow::Result<Option<Token>> {
+    let given = match &options.token_file {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("--token-file {}", path.display()))?;
+            let text = text.trim().to_owned();
+            if text.is_empty() {
+                bail!("--token-file {} is empty", path.display());
+            }
+            Some(text)
+        }
+        None => std::env::var("PLIMSOLL_TOKEN").ok().map(|t| t.trim().to_owned()).filter(|t| !t.is_empty()),
+    };
+    if let Some(secret) = given {
+        return Ok(Some(Token { secret, made: false }));
+    }
+    if address.is_loopback() {
+        return Ok(None);
+    }
+    let mut random = [0u8; 16];
+    getrandom::fill(&mut random).context("no randomness from the system")?;
+    Ok(Some(Token { secret: random.iter().map(|b| format!("{b:02x}")).collect(), made: true }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Bad input gets a message that says what and where.
+
+use clap::Parser;
+
+use super::*;
+use crate::cli::options::Options;
+
+fn planned(words: &str) -> anyhow::Result<Plan> {
+    let options = Options::try_parse_from(format!("coordinator {words}").split_whitespace())?;
+    let (common, rates) = options.command.parts();
+    plan(common, &rates)
+}
+
+fn error(words: &str) -> String {
+    format!("{:#}", planned(words).expect_err(words))
+}
+
+#[test]
+fn the_shortest_command_line_is_a_whole_plan() {
+    let plan = planned("sweep --rates 1,2,4,8").unwrap();
+    assert_eq!(plan.trials.len(), 12);
+    assert_eq!(plan.target.base_url.to_string(), "http://127.0.0.1:8000/v1");
+    assert_eq!(plan.slos.to_string(), "ttft=1s, tpot=50ms");
+    assert_eq!((plan.fleet.local, plan.fleet.remote, plan.fleet.listen.as_str()), (1, 0, "127.0.0.1:0"));
+    assert_eq!(plan.scheduled_length(), Nanos::from_secs(720));
+    assert_eq!(plan.max_concurrency, None);
+}
+
+#[test]
+fn bad_options_are_named() {
+    for (words, says) in [
+        ("sweep --rates 0", "--rates: rate 0 is not"),
+        ("sweep --rates NaN", "--rates: rate NaN is not"),
+        ("sweep --rates -3", "--rates: rate -3 is not"),
+        ("run --rate -3", "--rate: rate -3 is not"),
+        ("sweep --rates 1,x", "--rates: rate \"x\" is not"),
+        ("sweep --rates 1,1.0", "stands twice"),
+        ("sweep --rates inf", "--requests"),
+        ("sweep --rates 1 --repeats 0", "--repeats"),
+        ("sweep --rates 1 --duration 0", "--duration 0"),
+        ("sweep --rates 1 --requests 0", "--requests must be at least 1"),
+        ("sweep --rates 1 --arrival weibull", "weibull"),
+        ("sweep --rates 1 --burst-size 3", "--burst-size would be ignored"),
+        ("sweep --rates 1 --arrival burst --burst-size 0", "--burst-size"),
+        ("sweep --rates 1 --base-url 127.0.0.1", "--base-url 127.0.0.1: a base URL begins with"),
+        ("sweep --rates 1 --slo ttff=1s", "--slo ttff=1s"),
+        ("sweep --rates 1 --slo itl=50ms", "--logprobs"),
+        ("sweep --rates 1 --slo-target 1.5", "--slo-target"),
+        ("sweep --rates 1 --header Authorization:x", "does not belong on a command line"),
+        ("sweep --rates 1 --header nothing", "expected 'Name: value'"),
+        ("sweep --rates 1 --workload /no/such/file", "--workload /no/such/file"),
+        ("sweep --rates 1 --max-concurrency 0", "--max-concurrency"),
+        ("sweep --rates 1 --local-agents 0", "no agents"),
+        ("sweep --rates 1 --agents 2", "--listen"),
+        ("sweep --rates 1 --listen 127.0.0.1:7000", "--listen would be ignored"),
+        ("sweep --rates 1 --timeout never", "--timeout never"),
+        ("sweep --rates 1 --late-budget 0", "--late-budget 0"),
+    ] {
+        let e = error(words);
+        assert!(e.contains(says), "{words}: {e}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_with_line_and_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let broken = file("w.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":1}\n");
+    assert!(error(&format!("run --rate 1 --workload {broken}")).contains("w.jsonl: line 2: invalid type"));
+    let empty = file("e.jsonl", "");
+    assert!(error(&format!("run --rate 1 --workload {empty}")).contains("has no rows"));
+    let list = file("l.json", "[1]");
+    assert!(error(&format!("run --rate 1 --metadata {list}")).contains("expected a JSON object"));
+    let reserved = file("b.json", "{\"stream\": false}");
+    assert!(error(&format!("run --rate 1 --extra-body {reserved}")).contains("field `stream`"));
+    let chat = file("c.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
+    assert_eq!(planned(&format!("run --rate 1 --workload {chat}")).unwrap().target.api, Api::Chat);
+    assert!(error(&format!("run --rate 1 --api completions --workload {chat}")).contains("use --api chat"));
+}
+
+#[test]
+fn aliases_and_inf_are_understood() {
+    let plan = planned("run --rate inf --requests 9 --ttft-slo 1.0 --e2e-slo 10s").unwrap();
+    assert_eq!(plan.slos.to_string(), "ttft=1s, e2e=10s");
+    assert_eq!(plan.trials.len(), 1);
+    assert!(planned("run --rate 1 --slo none").unwrap().slos.is_empty());
+}
+
+#[test]
+fn a_token_is_made_only_where_agents_join_from_elsewhere() {
+    let options = Options::try_parse_from(["coordinator", "run", "--rate", "1"]).unwrap();
+    let (common, _) = options.command.parts();
+    if std::env::var_os("PLIMSOLL_TOKEN").is_none() {
+        assert!(token(common, "127.0.0.1".parse().unwrap()).unwrap().is_none());
+        let made = token(common, "0.0.0.0".parse().unwrap()).unwrap().unwrap();
+        assert!(made.made && made.secret.len() == 32);
+    }
+}

@@ -1,0 +1,74 @@
+//! What agents say and are told, in the domain's terms. `rpc` turns these into wire messages and back.
+
+use common::fleet::{DrainReport, Progress, ReadyReport, TargetReport, TrialOrder};
+use common::ids::{Epoch, Nanos};
+use common::plan::Target;
+
+/// Said by an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromAgent {
+    /// It lives; counters of its trial, if it has one.
+    Heartbeat(Option<Progress>),
+    /// What came of trying the engine.
+    Target(u64, Box<TargetReport>),
+    /// Prepared.
+    Ready(ReadyReport),
+    /// Knows when to start.
+    Armed(Epoch),
+    /// Every arrival has its trace.
+    Drained(DrainReport),
+    /// The trial cannot go on there.
+    Failed {
+        /// The trial's.
+        epoch: Epoch,
+        /// prepare, warm-up, connect, clock, start.
+        stage: String,
+        /// Why.
+        message: String,
+    },
+}
+
+/// Told to an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToAgent {
+    /// Try the engine.
+    Check {
+        /// To tell answers apart.
+        id: u64,
+        /// The engine.
+        target: Box<Target>,
+        /// The row to send, as a line of a workload file.
+        row_json: String,
+    },
+    /// Prepare a trial.
+    Prepare(Box<TrialOrder>),
+    /// Start at this instant of the coordinator's monotonic clock, if told to by then.
+    Arm {
+        /// The trial's.
+        epoch: Epoch,
+        /// T0.
+        start: Nanos,
+    },
+    /// Everybody is armed.
+    Start(Epoch),
+    /// Send nothing more.
+    Stop {
+        /// The trial's.
+        epoch: Epoch,
+        /// Cut what is in flight, too.
+        cancel: bool,
+        /// Why.
+        reason: String,
+    },
+    /// Forget a trial that has not started.
+    Abort {
+        /// The trial's.
+        epoch: Epoch,
+        /// Why.
+        reason: String,
+    },
+    /// The trial's segments may go.
+    Sealed(Epoch),
+    /// No more work.
+    Goodbye(String),
+}

@@ -1,0 +1,243 @@
+//! The async side of the writer: submissions go in, acknowledgements come out.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use common::ids::{AgentName, Incarnation, Seq};
+use common::trace::segment::Block;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::admit::{Confusion, process_name};
+use super::writer::Writer;
+use crate::store::{IndexError, Marks, RunStore, StoreError};
+
+/// Submissions that may wait for the writer. Each is at most one batch of an agent (about 1 MiB), so this bounds the
+/// memory to about 64 MiB; and it is more than one group takes, so that the next group collects while one is synced.
+/// A full channel holds back the agents' uploads, never their dispatching. `IngestCounters::stalls` counts it.
+const WAITING: usize = 64;
+
+/// How far an agent process is stored. Both say: everything below this number is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ack {
+    /// The submission is stored, or was before.
+    UpTo(Seq),
+    /// Traces before the submission, or inside it, are missing: go on from this one.
+    ResumeFrom(Seq),
+}
+
+/// Why a submission was not stored. Every submitter of a group gets its group's error; nothing of the group was
+/// acknowledged, and it may be submitted again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IngestError {
+    /// The agent does not keep to the protocol; sending again does not help.
+    #[error(transparent)]
+    Confused(#[from] Confusion),
+    /// The segment file cannot be written.
+    #[error("traces cannot be stored in {}: {reason}{}", path.display(), if *full { "; free some space" } else { "" })]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What the disk said.
+        reason: String,
+        /// It is full: it may work again later.
+        full: bool,
+    },
+    /// The index cannot be written.
+    #[error("traces are stored but cannot be indexed: {0}")]
+    Index(#[from] IndexError),
+    /// The writer was closed, or died of a panic.
+    #[error("the writer of this run has ended")]
+    Closed,
+}
+
+/// What the writer did, for the operator and the run's record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IngestCounters {
+    /// Traces stored.
+    pub traces: u64,
+    /// Bytes of their blocks.
+    pub bytes: u64,
+    /// Groups that were synced: `traces / groups` says how much a sync was shared.
+    pub groups: u64,
+    /// Traces that were stored before and dropped.
+    pub duplicates: u64,
+    /// Submissions answered with [`Ack::ResumeFrom`].
+    pub gaps: u64,
+    /// Submissions refused with [`Confusion`].
+    pub confused: u64,
+    /// Groups that disk or index refused.
+    pub failures: u64,
+    /// Submissions that had to wait because the channel was full.
+    pub stalls: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) traces: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) groups: AtomicU64,
+    pub(super) duplicates: AtomicU64,
+    pub(super) gaps: AtomicU64,
+    pub(super) confused: AtomicU64,
+    pub(super) failures: AtomicU64,
+    stalls: AtomicU64,
+}
+
+/// Adds to a counter. Counters are read one by one, for people: no order between them is needed.
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// What writer and handles share.
+pub(super) struct Board {
+    /// Durable marks.
+    marks: Mutex<Marks>,
+    /// Changes with every change of `marks`; closes when the writer ends, because the writer owns the sender.
+    changed: watch::Receiver<()>,
+    pub(super) counters: Counters,
+}
+
+impl Board {
+    pub(super) fn new(marks: Marks) -> (Arc<Self>, watch::Sender<()>) {
+        let (sender, changed) = watch::channel(());
+        (Arc::new(Self { marks: Mutex::new(marks), changed, counters: Counters::default() }), sender)
+    }
+
+    pub(super) fn marks(&self) -> MutexGuard<'_, Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn mark(&self, agent: &AgentName, incarnation: Incarnation) -> Seq {
+        self.marks().get(&(agent.clone(), incarnation)).copied().unwrap_or_default()
+    }
+}
+
+/// A submission on its way to the writer.
+pub(super) struct Submission {
+    pub(super) blocks: Vec<Block>,
+    pub(super) reply: oneshot::Sender<Result<Ack, IngestError>>,
+}
+
+/// Submits to a run's writer. Clones share it. When the last clone is dropped without [`IngestHandle::close`], the
+/// writer still stores what waits and ends by itself.
+#[derive(Clone)]
+pub struct IngestHandle(Arc<Inner>);
+
+struct Inner {
+    board: Arc<Board>,
+    /// None once closed.
+    sender: Mutex<Option<mpsc::Sender<Submission>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Starts the writer of a run on its own thread: it waits for the disk most of the time.
+///
+/// # Errors
+/// [`StoreError::HasWriter`], or when the marks cannot be read or the thread cannot start.
+pub fn start(run: &RunStore) -> Result<IngestHandle, StoreError> {
+    let (writer, board) = Writer::open(run)?;
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let thread = std::thread::Builder::new().name("ingest".to_owned()).spawn(move || writer.run(receiver));
+    let thread = thread.map_err(|source| StoreError::Thread { run: run.id().clone(), source })?;
+    Ok(IngestHandle(Arc::new(Inner {
+        board,
+        sender: Mutex::new(Some(sender)),
+        thread: Mutex::new(Some(thread)),
+    })))
+}
+
+impl IngestHandle {
+    /// Stores blocks of one agent process, in order, and answers when they are durable. The caller has checked that
+    /// their trial and epoch still take traces. Dropping the future does not take the submission back.
+    ///
+    /// # Errors
+    /// See [`IngestError`]; nothing of the submission was acknowledged then.
+    pub async fn submit(&self, blocks: Vec<Block>) -> Result<Ack, IngestError> {
+        let sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sender = sender.ok_or(IngestError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let submission = Submission { blocks, reply };
+        match sender.try_send(submission) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(submission)) => {
+                count(&self.0.board.counters.stalls, 1);
+                sender.send(submission).await.map_err(|_| IngestError::Closed)?;
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(IngestError::Closed),
+        }
+        // Or the writer could not end while this submission is under way.
+        drop(sender);
+        answer.await.map_err(|_| IngestError::Closed)?
+    }
+
+    /// The next sequence number expected of an agent process: everything below it is durable.
+    #[must_use]
+    pub fn mark(&self, agent: &AgentName, incarnation: Incarnation) -> Seq {
+        self.0.board.mark(agent, incarnation)
+    }
+
+    /// The durable marks of every agent process of the run.
+    #[must_use]
+    pub fn marks(&self) -> BTreeMap<(AgentName, Incarnation), Seq> {
+        self.0.board.marks().clone()
+    }
+
+    /// Waits until everything of an agent process below `seq` is durable. The deadline is the caller's.
+    ///
+    /// # Errors
+    /// [`IngestError::Closed`] when the writer ends before.
+    pub async fn wait_for(
+        &self,
+        agent: &AgentName,
+        incarnation: Incarnation,
+        seq: Seq,
+    ) -> Result<(), IngestError> {
+        let mut changed = self.0.board.changed.clone();
+        loop {
+            // Marked as seen before the look, so that no change falls between look and wait.
+            changed.mark_unchanged();
+            if self.mark(agent, incarnation) >= seq {
+                return Ok(());
+            }
+            if changed.changed().await.is_err() {
+                let stored = self.mark(agent, incarnation);
+                let process = process_name(agent, incarnation);
+                tracing::warn!(%process, %stored, awaited = %seq, "the writer ended before the awaited traces came");
+                return if stored >= seq { Ok(()) } else { Err(IngestError::Closed) };
+            }
+        }
+    }
+
+    /// What the writer did so far.
+    #[must_use]
+    pub fn counters(&self) -> IngestCounters {
+        let c = &self.0.board.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IngestCounters {
+            traces: get(&c.traces),
+            bytes: get(&c.bytes),
+            groups: get(&c.groups),
+            duplicates: get(&c.duplicates),
+            gaps: get(&c.gaps),
+            confused: get(&c.confused),
+            failures: get(&c.failures),
+            stalls: get(&c.stalls),
+        }
+    }
+
+    /// Takes no more submissions, waits until those that wait are stored, and joins the thread. Afterwards the run
+    /// can be written by another writer. A second call returns at once.
+    ///
+    /// # Errors
+    /// [`IngestError::Closed`] when the writer died of a panic.
+    pub async fn close(&self) -> Result<(), IngestError> {
+        drop(self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(()) };
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        if matches!(joined, Ok(Ok(()))) { Ok(()) } else { Err(IngestError::Closed) }
+    }
+}

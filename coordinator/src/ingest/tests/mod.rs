@@ -1,0 +1,6 @@
+//! Tests of the ingest.
+
+mod admit;
+mod crash;
+mod faults;
+mod handle;

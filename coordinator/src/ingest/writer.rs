@@ -1,0 +1,161 @@
+//! The writer itself: a group of submissions in, durable traces and their answers out.
+//!
+//! [`Writer::commit`] is the whole of it and knows no thread; [`Writer::run`] is the shell around it.
+
+use std::sync::Arc;
+
+use common::trace::segment::Block;
+use tokio::sync::{mpsc, watch};
+
+use super::admit::{Admission, Confusion, admit};
+use super::handle::{Ack, Board, IngestError, Submission, count};
+use crate::store::{IndexBatch, Marks, RunStore, SegmentWriter, StoreError};
+
+/// A group is closed at this many bytes: it bounds how long the first of it waits for its answer.
+const GROUP_BYTES: usize = 16 << 20;
+
+pub(super) struct Writer {
+    run: RunStore,
+    segments: SegmentWriter,
+    /// What the segments hold. Ahead of the durable marks on the board only while `unindexed` is not empty.
+    written: Marks,
+    /// What a failed commit of the index left to do. It must not be undone in the segments, because the index may
+    /// have it all the same; so it is committed before anything else is written.
+    unindexed: IndexBatch,
+    board: Arc<Board>,
+    changed: watch::Sender<()>,
+}
+
+impl Writer {
+    /// Takes the one writer of a run.
+    pub(super) fn open(run: &RunStore) -> Result<(Self, Arc<Board>), StoreError> {
+        let segments = run.take_writer()?;
+        let written = match run.marks() {
+            Ok(marks) => marks,
+            Err(e) => {
+                run.return_writer(segments);
+                return Err(e);
+            }
+        };
+        let (board, changed) = Board::new(written.clone());
+        let unindexed = IndexBatch::default();
+        let writer = Self { run: run.clone(), segments, written, unindexed, board: board.clone(), changed };
+        Ok((writer, board))
+    }
+
+    /// Begins new segment files at another size.
+    #[cfg(test)]
+    pub(super) fn roll_at(&mut self, bytes: u64) {
+        self.segments.roll_at(bytes);
+    }
+
+    /// Serves submissions until every sender is gone, then gives the segments back to the run.
+    pub(super) fn run(mut self, mut receiver: mpsc::Receiver<Submission>) {
+        while let Some(first) = receiver.blocking_recv() {
+            let mut bytes = size(&first.blocks);
+            let mut group = vec![first];
+            // Group commit: whatever waits shares the sync.
+            while bytes < GROUP_BYTES
+                && let Ok(next) = receiver.try_recv()
+            {
+                bytes += size(&next.blocks);
+                group.push(next);
+            }
+            let (blocks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|s| (s.blocks, s.reply)).unzip();
+            let answers = self.commit(&blocks);
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                // A submitter that went away does not hear it; its agent asks again when it comes back.
+                let _ = reply.send(answer);
+            }
+        }
+        let Self { run, segments, .. } = self;
+        run.return_writer(segments);
+    }
+
+    /// Stores a group of submissions and answers each. After an error of disk or index it can be called again.
+    pub(super) fn commit(&mut self, group: &[Vec<Block>]) -> Vec<Result<Ack, IngestError>> {
+        let mut marks = Marks::new();
+        let admissions: Vec<_> = group
+            .iter()
+            .map(|blocks| self.admit(&mut marks, blocks).map_err(IngestError::Confused))
+            .collect();
+        let taken: Vec<&Block> = group
+            .iter()
+            .zip(&admissions)
+            .filter_map(|(blocks, admission)| admission.as_ref().ok().map(|a| &blocks[a.take.clone()]))
+            .flatten()
+            .collect();
+        let stored = self.store(&taken, &marks);
+        let counters = &self.board.counters;
+        if let Err(e) = &stored {
+            count(&counters.failures, 1);
+            tracing::error!(run = %self.run.id(), error = %e, "traces were not stored and not acknowledged");
+        }
+        let answer = |admission: Result<Admission, IngestError>| {
+            let admission = admission.inspect_err(|_| count(&counters.confused, 1))?;
+            stored.clone()?;
+            count(&counters.duplicates, admission.duplicates);
+            if admission.gap {
+                count(&counters.gaps, 1);
+                return Ok(Ack::ResumeFrom(admission.mark));
+            }
+            Ok(Ack::UpTo(admission.mark))
+        };
+        admissions.into_iter().map(answer).collect()
+    }
+
+    /// Sorts out one submission. `marks` holds what the submissions before it in the group changed.
+    fn admit(&self, marks: &mut Marks, blocks: &[Block]) -> Result<Admission, Confusion> {
+        let header = blocks.first().ok_or(Confusion::Empty)?.header();
+        let process = (header.agent.clone(), header.incarnation);
+        let mark = marks.get(&process).or_else(|| self.written.get(&process)).copied().unwrap_or_default();
+        let admission = admit(mark, blocks)?;
+        if !admission.take.is_empty() {
+            marks.insert(process, admission.mark);
+        }
+        Ok(admission)
+    }
+
+    /// Segments first, then the index, then the marks that are acknowledged.
+    fn store(&mut self, taken: &[&Block], marks: &Marks) -> Result<(), IngestError> {
+        self.index()?;
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let places = self.segments.append(taken).map_err(|e| disk_error(&self.segments, e))?;
+        self.unindexed = self.run.naming(taken, &places, marks, self.segments.end());
+        self.written.extend(marks.iter().map(|(process, mark)| (process.clone(), *mark)));
+        let counters = &self.board.counters;
+        count(&counters.groups, 1);
+        count(&counters.traces, taken.iter().map(|b| u64::from(b.header().count)).sum());
+        count(&counters.bytes, taken.iter().map(|b| b.bytes().len() as u64).sum());
+        self.index()
+    }
+
+    /// Makes the index say what the segments hold, and lets everybody see it.
+    fn index(&mut self) -> Result<(), IngestError> {
+        if self.unindexed.is_empty() {
+            return Ok(());
+        }
+        self.run.index().commit(&self.unindexed)?;
+        self.unindexed = IndexBatch::default();
+        self.board.marks().clone_from(&self.written);
+        self.changed.send_replace(());
+        Ok(())
+    }
+}
+
+fn size(blocks: &[Block]) -> usize {
+    blocks.iter().map(|b| b.bytes().len()).sum()
+}
+
+fn disk_error(segments: &SegmentWriter, error: StoreError) -> IngestError {
+    match error {
+        StoreError::Disk { path, source } => {
+            let full =
+                matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+            IngestError::Disk { path, reason: source.to_string(), full }
+        }
+        other => IngestError::Disk { path: segments.path(), reason: other.to_string(), full: false },
+    }
+}

@@ -1,0 +1,22 @@
+//! The coordinator: plans trials, leads the agents through them, keeps what they record, and reports.
+//!
+//! - [`cli`] turns options and files into one validated [`plan::Plan`]; [`run`] carries it out.
+//! - [`sweep`] orders the trials, [`trial`] leads the fleet through one, [`fleet`] knows who belongs to it.
+//! - [`rpc`] is the wire; [`ingest`] and [`store`] keep traces; [`analysis`] and [`report`] make numbers of them.
+//! - [`record`] is the experiment record.
+//!
+//! A run on one machine is a coordinator that starts agents beside itself, over the same protocol: one code path,
+//! always the distributed one.
+
+pub mod analysis;
+pub mod cli;
+pub mod fleet;
+pub mod ingest;
+pub mod plan;
+pub mod record;
+pub mod report;
+pub mod rpc;
+pub mod run;
+pub mod store;
+pub mod sweep;
+pub mod trial;

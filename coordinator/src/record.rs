@@ -1,0 +1,170 @@
+//! The experiment record: what somebody else needs to know to check a result, and what is missing of it.
+//!
+//! Never a secret: header values are not recorded, and keys and tokens never reach the coordinator's plan.
+
+use common::fleet::HostFacts;
+use common::ids::AgentName;
+use common::plan::Extent;
+use common::seed::GENERATOR;
+use serde_json::{Map, Value, json};
+
+use crate::plan::Plan;
+
+/// What the record should say of hardware, engine and model, and only the user can know (SPEC, section 9).
+const WANTED: &[(&str, &[&str])] = &[
+    ("hardware", &["gpu", "gpu_count", "power_limit_watts", "driver", "cuda"]),
+    ("engine", &["name", "revision", "launch_command"]),
+    ("model", &["name", "revision", "tokenizer_revision"]),
+    (
+        "serving",
+        &["precision", "quantisation", "cache_dtype", "context_limit", "parallelism", "prefix_reuse"],
+    ),
+];
+
+/// The record of a run before its first trial.
+#[must_use]
+pub fn record(plan: &Plan, agents: &[(AgentName, HostFacts)], command_line: &[String]) -> Value {
+    let mut record = Map::new();
+    record.insert("plimsoll".into(), plimsoll());
+    record.insert("command_line".into(), json!(redacted(command_line)));
+    record.insert("plan".into(), plan_json(plan));
+    record.insert("workload".into(), workload(plan));
+    let agents: Vec<Value> = agents
+        .iter()
+        .map(|(name, host)| {
+            json!({
+                "name": name, "hostname": host.hostname, "kernel": host.kernel, "cpu_model": host.cpu_model,
+                "cpus": host.cpus, "memory_bytes": host.memory_bytes, "open_files_limit": host.open_files_limit,
+            })
+        })
+        .collect();
+    record.insert("agents".into(), Value::Array(agents));
+    merge(&mut record, &plan.metadata);
+    let missing = missing(&record);
+    record.insert("missing".into(), json!(missing));
+    Value::Object(record)
+}
+
+fn plimsoll() -> Value {
+    let binary = std::env::current_exe().and_then(std::fs::read).ok();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": option_env!("PLIMSOLL_COMMIT"),
+        "binary_sha256": binary.map(|bytes| common::ids::Digest::of(&bytes)),
+        "generator": GENERATOR,
+    })
+}
+
+fn plan_json(plan: &Plan) -> Value {
+    let target = &plan.target;
+    let (requests, duration_seconds) = match plan.extent {
+        Extent::Requests(n) => (Some(n), None),
+        Extent::Duration(d) => (None, Some(d.as_secs_f64())),
+    };
+    let names: Vec<&String> = target.headers.iter().map(|(name, _)| name).collect();
+    json!({
+        "base_url": target.base_url, "model": target.model, "api": target.api,
+        "ignore_eos": target.ignore_eos, "logprobs": target.logprobs, "extra_body": target.extra_body,
+        "header_names": names, "default_max_tokens": target.default_max_tokens,
+        "sampling": {"temperature": target.extra_body.get("temperature").cloned().unwrap_or(json!(0)), "n": 1},
+        "connect_timeout_seconds": target.connect_timeout.as_secs_f64(),
+        "timeout_seconds": target.total_timeout.as_secs_f64(),
+        "idle_timeout_seconds": target.idle_timeout.as_secs_f64(),
+        "keep_text": target.keep_text,
+        "arrival": plan.process, "requests": requests, "duration_seconds": duration_seconds,
+        "seed": plan.seed, "trial_order": plan.trials,
+        "slos": plan.slos, "slo_target": plan.slo_target.share(),
+        "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
+        "warm_connections": plan.warm_connections,
+        "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
+        "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
+        "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
+    })
+}
+
+fn workload(plan: &Plan) -> Value {
+    json!({
+        "source": plan.workload.source, "sha256": plan.workload_digest(), "bytes": plan.workload.bytes.len(),
+        "rows": plan.workload.rows.rows.len(), "ignored_fields": plan.workload.rows.ignored_fields,
+    })
+}
+
+/// Options whose value is not recorded.
+const VALUE_HIDDEN: &[&str] = &["--header"];
+
+/// The command line with the values of headers hidden.
+fn redacted(command_line: &[String]) -> Vec<String> {
+    let mut hide = false;
+    let mut shown = Vec::with_capacity(command_line.len());
+    for word in command_line {
+        let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+        if std::mem::take(&mut hide) {
+            shown.push(header_name_only(word));
+        } else if VALUE_HIDDEN.contains(&name) && name.len() < word.len() {
+            shown.push(format!("{name}={}", header_name_only(&word[name.len() + 1..])));
+        } else {
+            hide = VALUE_HIDDEN.contains(&word.as_str());
+            shown.push(word.clone());
+        }
+    }
+    shown
+}
+
+fn header_name_only(header: &str) -> String {
+    format!("{}: …", header.split(':').next().unwrap_or_default())
+}
+
+/// What the user says wins over what was found out, object by object.
+fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            _ => _ = into.insert(key.clone(), value.clone()),
+        }
+    }
+}
+
+fn missing(record: &Map<String, Value>) -> Vec<String> {
+    let known = |group: &str, field: &str| {
+        record.get(group).and_then(|g| g.get(field)).is_some_and(|v| !v.is_null() && v != "")
+    };
+    let wanted = WANTED.iter().flat_map(|(group, fields)| fields.iter().map(move |field| (*group, *field)));
+    let mut missing: Vec<String> =
+        wanted.filter(|(group, field)| !known(group, field)).map(|(g, f)| format!("{g}.{f}")).collect();
+    if !known("plimsoll", "commit") {
+        missing.push("plimsoll.commit".into());
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn header_values_never_reach_the_record() {
+        let shown =
+            redacted(&words("coordinator run --header x-a:secret1 --rate 4 --header=x-b:secret2 --seed 7"));
+        let text = shown.join(" ");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(text.contains("x-a: …") && text.contains("--header=x-b: …") && text.ends_with("--seed 7"));
+    }
+
+    #[test]
+    fn what_is_unknown_is_listed_and_what_the_user_says_is_not() {
+        let mut record = Map::new();
+        record.insert("engine".into(), json!({"name": "found"}));
+        let said = json!({"engine": {"revision": "1.2"}, "hardware": {"gpu": "H200", "driver": ""}});
+        merge(&mut record, said.as_object().unwrap());
+        assert_eq!(record["engine"], json!({"name": "found", "revision": "1.2"}));
+        let missing = missing(&record);
+        assert!(
+            missing.contains(&"hardware.driver".into()) && missing.contains(&"engine.launch_command".into())
+        );
+        assert!(!missing.contains(&"hardware.gpu".into()) && !missing.contains(&"engine.name".into()));
+    }
+}

@@ -1,0 +1,40 @@
+//! Between wire messages and what the fleet says and is told.
+
+use common::fleet::{DrainReport, ReadyReport, TargetReport};
+use common::ids::Epoch;
+use proto::convert::WireError;
+use proto::v1::{self, agent_message::Kind as Wire, coordinator_message::Kind as Order};
+
+use crate::fleet::{FromAgent, ToAgent};
+
+/// What an agent says after its hello; none for a hello, which comes once.
+pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
+    Ok(Some(match kind {
+        Wire::Hello(_) => return Ok(None),
+        Wire::Heartbeat(h) => FromAgent::Heartbeat(h.progress.map(Into::into)),
+        Wire::TargetReport(r) => FromAgent::Target(r.id, Box::new(TargetReport::try_from(r)?)),
+        Wire::Ready(r) => FromAgent::Ready(ReadyReport::try_from(r)?),
+        Wire::Armed(a) => FromAgent::Armed(Epoch(a.epoch)),
+        Wire::Drained(d) => FromAgent::Drained(DrainReport::try_from(d)?),
+        Wire::TrialFailed(f) => {
+            FromAgent::Failed { epoch: Epoch(f.epoch), stage: f.stage, message: f.message }
+        }
+    }))
+}
+
+/// An order as the wire has it.
+pub(super) fn to_agent(order: ToAgent) -> v1::CoordinatorMessage {
+    let kind = match order {
+        ToAgent::Check { id, target, row_json } => {
+            Order::CheckTarget(v1::CheckTarget { id, target: Some((&*target).into()), row_json })
+        }
+        ToAgent::Prepare(order) => Order::Prepare((&*order).into()),
+        ToAgent::Arm { epoch, start } => Order::Arm(v1::Arm { epoch: epoch.0, start_ns: start.0 }),
+        ToAgent::Start(epoch) => Order::Start(v1::Start { epoch: epoch.0 }),
+        ToAgent::Stop { epoch, cancel, reason } => Order::Stop(v1::Stop { epoch: epoch.0, cancel, reason }),
+        ToAgent::Abort { epoch, reason } => Order::Abort(v1::Abort { epoch: epoch.0, reason }),
+        ToAgent::Sealed(epoch) => Order::Sealed(v1::Sealed { epoch: epoch.0 }),
+        ToAgent::Goodbye(reason) => Order::Goodbye(v1::Goodbye { reason }),
+    };
+    v1::CoordinatorMessage { kind: Some(kind) }
+}

@@ -1,0 +1,158 @@
+//! The shell around a trial's machine: moves messages between the fleet and the machine, and waits.
+
+use std::collections::BTreeMap;
+
+use common::clock::Clock;
+use common::fleet::{Progress, TrialOrder};
+use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
+use common::plan::Target;
+use tokio::sync::watch;
+
+use super::assignment::Assigned;
+use super::machine::{Effect, Ending, Event, LEAD_LOCAL, LEAD_REMOTE, Machine, Patience};
+use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
+
+/// Grace on top of what a trial must take, for hosts that are busy.
+const GRACE: Nanos = Nanos(30_000_000_000);
+
+/// What a trial is made of, besides its assignment.
+#[derive(Debug, Clone)]
+pub struct TrialCase {
+    /// The run.
+    pub run: RunId,
+    /// The trial.
+    pub trial: TrialId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The engine.
+    pub target: Target,
+    /// The workload's content hash.
+    pub workload: Digest,
+    /// The workload's size.
+    pub workload_bytes: u64,
+    /// Connections that each agent opens before the start.
+    pub warm_connections: u32,
+    /// All agents are on this host.
+    pub local: bool,
+}
+
+/// What somebody who watches a trial is told.
+pub trait Watch {
+    /// All agents are ready, with these warnings of theirs.
+    fn ready(&mut self, warnings: &[String]);
+    /// It will start this long from now.
+    fn starting(&mut self, lead: Nanos);
+    /// Counters of the fleet, this long after the start.
+    fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Progress>);
+}
+
+/// How often the operator has asked for an end: 0, 1 (drain) or 2 (cut).
+pub type StopLevel = watch::Receiver<u8>;
+
+/// Leads the fleet through a trial. `commit` is called before the first request may be sent.
+///
+/// # Errors
+/// When `commit` fails: then nothing is sent.
+pub async fn drive<E>(
+    case: &TrialCase,
+    assigned: &Assigned,
+    fleet: &mut Fleet,
+    clock: &dyn Clock,
+    stop: &mut StopLevel,
+    mut commit: impl FnMut() -> Result<(), E>,
+    watch: &mut dyn Watch,
+) -> Result<Ending, E> {
+    let digests = assigned.agents.iter().map(|(agent, a)| (agent.clone(), a.digest)).collect();
+    let mut machine = Machine::new(case.epoch, digests, patience(case, assigned), clock.monotonic());
+    for (agent, part) in &assigned.agents {
+        let order = TrialOrder {
+            run: case.run.clone(),
+            trial: case.trial,
+            epoch: case.epoch,
+            target: case.target.clone(),
+            workload: case.workload,
+            workload_bytes: case.workload_bytes,
+            schedule: assigned.digest,
+            slice: part.digest,
+            slice_count: part.slice.len() as u64,
+            permits: part.permits,
+            warmup: part.warmup.clone(),
+            warm_connections: case.warm_connections.min(part.slice.len() as u32),
+        };
+        fleet.tell(agent, ToAgent::Prepare(Box::new(order)));
+    }
+    let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
+    let mut stop_seen = 0;
+    loop {
+        let event = tokio::select! {
+            change = fleet.next() => match change {
+                Change::Said(agent, FromAgent::Heartbeat(Some(p))) if p.epoch == case.epoch => {
+                    progress.insert(agent, p);
+                    if let Some(start) = machine.start() {
+                        watch.progress(clock.monotonic() - start, &progress);
+                    }
+                    Event::Tick
+                }
+                Change::Said(agent, said) => translate(agent, said, case.epoch),
+                Change::Lost(agent, reason) => Event::Lost(agent, reason),
+                Change::Joined(_) | Change::Tick => Event::Tick,
+            },
+            level = next_level(stop, stop_seen) => {
+                stop_seen = level;
+                Event::Stop(level > 1)
+            }
+        };
+        let before = machine.start().is_some();
+        for effect in machine.on(event, clock.monotonic()) {
+            match effect {
+                Effect::TellAll(order) => {
+                    assigned.agents.keys().for_each(|agent| fleet.tell(agent, order.clone()))
+                }
+                Effect::Commit => commit()?,
+                Effect::End(ending) => return Ok(ending),
+            }
+        }
+        if let (false, Some(start)) = (before, machine.start()) {
+            let said = machine.ready().iter();
+            let warnings: Vec<String> = said
+                .flat_map(|(agent, r)| r.warnings.iter().map(move |w| format!("agent {agent}: {w}")))
+                .collect();
+            watch.ready(&warnings);
+            watch.starting(start - clock.monotonic());
+        }
+    }
+}
+
+/// Waits until the operator asks for more of an end than before.
+async fn next_level(stop: &mut StopLevel, seen: u8) -> u8 {
+    match stop.wait_for(|level| *level > seen).await {
+        Ok(level) => *level,
+        // Nobody can ask any more.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn patience(case: &TrialCase, assigned: &Assigned) -> Patience {
+    let request = case.target.connect_timeout + case.target.total_timeout;
+    Patience {
+        // Warm-up requests run some at a time.
+        prepare: request + request + GRACE,
+        // The last arrival may wait for a permit as long as a request may take.
+        run: assigned.last + case.target.total_timeout + request + GRACE,
+        drain: request + GRACE,
+        lead: if case.local { LEAD_LOCAL } else { LEAD_REMOTE },
+    }
+}
+
+fn translate(agent: AgentName, said: FromAgent, epoch: Epoch) -> Event {
+    match said {
+        FromAgent::Ready(r) if r.epoch == epoch => Event::Ready(agent, r),
+        FromAgent::Armed(e) if e == epoch => Event::Armed(agent),
+        FromAgent::Drained(d) if d.epoch == epoch => Event::Drained(agent, d),
+        FromAgent::Failed { epoch: e, stage, message } if e == epoch => {
+            Event::Failed(agent, format!("{stage}: {message}"))
+        }
+        // Of an earlier trial, or nothing that moves this one.
+        _ => Event::Tick,
+    }
+}
