@@ -145,9 +145,13 @@ async fn wait_for_agents(plan: &Plan, wanted: usize, means: &mut Means<'_>) -> a
             change = means.fleet.next() => change,
             _ = stop.wait_for(|level| *level > 0) => return Ok(false),
         };
-        if let Change::Joined(name) = change {
-            let so_far = means.fleet.registry().members().len();
-            means.ui.note(&format!("agent        {name} joined ({so_far} of {wanted})"));
+        match change {
+            Change::Joined(name) => {
+                let so_far = means.fleet.registry().members().len();
+                means.ui.note(&format!("agent        {name} joined ({so_far} of {wanted})"));
+            }
+            Change::Lost(name, reason) => bail!("agent {name}: {reason}"),
+            Change::Said(..) | Change::Tick => {}
         }
         if means.clock.monotonic() >= deadline && !means.fleet.registry().is_full() {
             let joined: Vec<&str> = means.fleet.registry().members().keys().map(AgentName::as_str).collect();

@@ -1,10 +1,11 @@
 //! One timer for all deadlines of a request.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use common::ids::Nanos;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::trial_clock::TrialClock;
@@ -26,24 +27,18 @@ impl Alarm {
     }
 
     /// Ready when `deadline` has come. The timer decides, not the clock: the two need not run alike in a simulation.
-    pub(super) fn poll_at(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        deadline: Nanos,
-        clock: &TrialClock,
-    ) -> Poll<()> {
-        let this = self.get_mut();
-        if this.set_for.is_none_or(|set_for| deadline < set_for) {
-            this.set(deadline, clock);
+    pub(super) fn poll_at(&mut self, cx: &mut Context<'_>, deadline: Nanos, clock: &TrialClock) -> Poll<()> {
+        if self.set_for.is_none_or(|set_for| deadline < set_for) {
+            self.set(deadline, clock);
         }
         loop {
-            let ringing = std::pin::pin!(tokio::task::coop::unconstrained(this.sleep.as_mut())).poll(cx);
+            let ringing = pin!(unconstrained(self.sleep.as_mut())).poll(cx);
             match ringing {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) if this.set_for.is_some_and(|set_for| deadline <= set_for) => {
+                Poll::Ready(()) if self.set_for.is_some_and(|set_for| deadline <= set_for) => {
                     return Poll::Ready(());
                 }
-                Poll::Ready(()) => this.set(deadline, clock),
+                Poll::Ready(()) => self.set(deadline, clock),
             }
         }
     }

@@ -1,32 +1,29 @@
 //! Sends requests to one engine: an arrival goes in, exactly one trace comes out.
 //!
-//! One request is one future that owns its connection from start to end. It waits for the socket, its next deadline
-//! and the operator's interruption, in this order, so that what has arrived counts before time does. It never
-//! retries, but for the one replacement of a connection that the engine closed while it was idle.
+//! One request is one future that owns its connection from start to end. It never retries, but for the one
+//! replacement of a connection that the engine closed while it was idle.
 //!
 //! Guarded by failures, connections and stamps in `tests/engine/`.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::ids::{AgentName, Nanos, RunId};
+use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
 use common::plan::Target;
 use common::trace::{Failure, FailureKind, Trace, Unsent};
-use http::header::CONTENT_TYPE;
-use hyper::body::Incoming;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::alarm::Alarm;
 use super::connection::{Connection, Piece};
+use super::exchange::{Ended, Exchange, interrupted};
 use super::faults;
 use super::pool::Pool;
 use super::requests::{self, HeadTemplate};
@@ -36,12 +33,6 @@ use super::trial_clock::TrialClock;
 
 /// Connections that are opened at the same time while warming: more would overflow an engine's accept queue.
 const WARM_AT_ONCE: usize = 64;
-/// How long after the last event the end of the body is waited for, so that the connection may be used again.
-const DRAIN_GRACE: Duration = Duration::from_millis(250);
-/// How much is read in that time.
-const MAX_DRAINED_BYTES: usize = 64 << 10;
-/// A connection that was closed while idle shows it within a round trip. Later the engine has closed on the request.
-const CLOSED_WHILE_IDLE: Nanos = Nanos::from_secs(1);
 /// For what is not measured.
 const GET_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_GET_BYTES: usize = 4 << 20;
@@ -100,9 +91,9 @@ pub struct Outgoing {
 ///
 /// Futures of its methods are `Send`, and are meant to run on one thread: nothing in them waits for another task.
 #[derive(Clone)]
-pub struct Client(pub(super) Arc<Inner>);
+pub struct Client(Arc<Inner>);
 
-pub(super) struct Inner {
+struct Inner {
     target: Target,
     api_key: Option<Secret>,
     rules: Rules,
@@ -113,15 +104,6 @@ pub(super) struct Inner {
     addresses: OnceCell<Vec<SocketAddr>>,
     /// The address that last answered.
     preferred: AtomicUsize,
-}
-
-/// How one attempt to get an answer ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
-    /// The verdict has fallen.
-    Over,
-    /// The engine had closed the connection while it was idle; nothing of an answer came.
-    ClosedWhileIdle,
 }
 
 impl Client {
@@ -179,8 +161,9 @@ impl Client {
         let inner = &*self.0;
         let Outgoing { unsent, released, waited_for_permit, body } = request;
         let mut stream = Stream::new(inner.rules, unsent, released, waited_for_permit, body.len() as u64);
-        let mut interrupt = pin!(interrupted(cancel));
-        if let Err(failure) = inner.exchange(&mut stream, released, &unsent, body, interrupt.as_mut()).await {
+        let interrupt = pin!(interrupted(cancel));
+        let mut exchange = Exchange { clock: &inner.clock, stream: &mut stream, interrupt };
+        if let Err(failure) = inner.carry(&mut exchange, released, unsent.index, body).await {
             stream.fail(inner.clock.now(), failure);
         }
         stream.finish(inner.api_key.as_ref())
@@ -234,132 +217,43 @@ impl fmt::Debug for Client {
 
 impl Inner {
     /// From a connection to a verdict. An error is the verdict, before anything was sent.
-    async fn exchange(
+    async fn carry<I>(
         &self,
-        stream: &mut Stream,
+        exchange: &mut Exchange<'_, I>,
         released: Nanos,
-        unsent: &Unsent,
+        index: ArrivalIndex,
         body: Bytes,
-        mut interrupt: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Failure>
+    where
+        I: Future<Output = ()>,
+    {
         if let Some(mut idle) = self.pool.take() {
             if poll_fn(|cx| Poll::Ready(idle.poll_usable(cx))).await {
-                stream.on_connected(released);
-                let request = self.head.request(unsent.index, body.clone());
-                match self.attempt(stream, idle, request, true, interrupt.as_mut()).await {
-                    Attempt::Over => return Ok(()),
-                    Attempt::ClosedWhileIdle => {}
+                exchange.stream.on_connected(released);
+                let request = self.head.request(index, body.clone());
+                if let Ended::Over(connection) = exchange.run(idle, request, true).await {
+                    self.keep(connection);
+                    return Ok(());
                 }
             }
-            stream.on_reconnection();
+            exchange.stream.on_reconnection();
         }
         let fresh = tokio::select! {
             biased;
             connection = self.connect() => connection?,
-            () = &mut interrupt => return Err(faults::cancelled()),
+            () = &mut exchange.interrupt => return Err(faults::cancelled()),
         };
-        stream.on_connected(self.clock.now());
-        let request = self.head.request(unsent.index, body);
-        self.attempt(stream, fresh, request, false, interrupt).await;
+        exchange.stream.on_connected(self.clock.now());
+        if let Ended::Over(connection) = exchange.run(fresh, self.head.request(index, body), false).await {
+            self.keep(connection);
+        }
         Ok(())
     }
 
-    /// Sends on `connection` and reads until the verdict has fallen. The connection goes back if it is fit for it.
-    pub(super) async fn attempt(
-        &self,
-        stream: &mut Stream,
-        mut connection: Connection,
-        request: http::Request<http_body_util::Full<Bytes>>,
-        was_idle: bool,
-        mut interrupt: Pin<&mut impl Future<Output = ()>>,
-    ) -> Attempt {
-        let mut alarm = pin!(Alarm::new());
-        let mut response = pin!(connection.start(request));
-        let head = poll_fn(|cx| {
-            let head = connection.poll_head(cx, response.as_mut());
-            if let Some(at) = connection.meter().first_write() {
-                stream.on_written(at);
-            }
-            match head {
-                Poll::Ready(head) => Poll::Ready(Some(head)),
-                Poll::Pending => self.poll_end(cx, stream, alarm.as_mut(), interrupt.as_mut()).map(|()| None),
-            }
-        });
-        let mut body = match head.await {
-            None => return Attempt::Over,
-            Some(Err(e)) => {
-                let at = connection.meter().activity_at();
-                let failure = faults::before_head(&e);
-                let soon = stream.written().is_none_or(|d| self.clock.now().since(d) <= CLOSED_WHILE_IDLE);
-                if was_idle
-                    && soon
-                    && !connection.meter().has_answered()
-                    && failure.kind == FailureKind::Reset
-                {
-                    return Attempt::ClosedWhileIdle;
-                }
-                stream.fail(at.max(stream.written().unwrap_or(self.clock.now())), failure);
-                return Attempt::Over;
-            }
-            Some(Ok(response)) => {
-                let (head, body) = response.into_parts();
-                let content_type = head.headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-                stream.on_head(connection.meter().last_read().at, head.status.as_u16(), content_type);
-                body
-            }
-        };
-        let ended = poll_fn(|cx| {
-            loop {
-                match connection.poll_piece(cx, &mut body) {
-                    Poll::Ready(Piece::Bytes(bytes)) => {
-                        stream.on_read(connection.meter().last_read(), &bytes)
-                    }
-                    Poll::Ready(Piece::End) => {
-                        stream.on_end(connection.meter().activity_at(), BodyEnd::Clean);
-                        return Poll::Ready(true);
-                    }
-                    Poll::Ready(Piece::Broken(e)) => {
-                        stream.on_end(connection.meter().activity_at(), faults::in_body(&e));
-                        return Poll::Ready(false);
-                    }
-                    Poll::Pending => {
-                        return self.poll_end(cx, stream, alarm.as_mut(), interrupt.as_mut()).map(|()| false);
-                    }
-                }
-                if stream.is_decided() {
-                    return Poll::Ready(false);
-                }
-            }
-        });
-        let at_end =
-            ended.await || (stream.connection_is_sound() && drained(&mut connection, &mut body).await);
-        if at_end && poll_fn(|cx| Poll::Ready(connection.poll_reusable(cx))).await {
+    fn keep(&self, connection: Option<Connection>) {
+        if let Some(connection) = connection {
             self.pool.give_back(connection);
         }
-        Attempt::Over
-    }
-
-    /// Ends the request when its deadline has come or the operator wants it.
-    fn poll_end(
-        &self,
-        cx: &mut Context<'_>,
-        stream: &mut Stream,
-        mut alarm: Pin<&mut Alarm>,
-        interrupt: Pin<&mut impl Future<Output = ()>>,
-    ) -> Poll<()> {
-        // Outside of tokio's budget: an engine that always has bytes ready uses it up, and would never be cut.
-        let mut interrupt = pin!(tokio::task::coop::unconstrained(interrupt));
-        if interrupt.as_mut().poll(cx).is_ready() {
-            stream.fail(self.clock.now(), faults::cancelled());
-            return Poll::Ready(());
-        }
-        while let Some(deadline) = stream.deadline() {
-            if alarm.as_mut().poll_at(cx, deadline, &self.clock).is_pending() {
-                return Poll::Pending;
-            }
-            stream.on_time(deadline.max(self.clock.now()));
-        }
-        if stream.is_decided() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// A fresh connection to the first address that gives one, the one that last did before the others.
@@ -393,29 +287,5 @@ impl Inner {
             }
         }
         Err(failure.unwrap_or_else(late))
-    }
-}
-
-/// Reads what is left of a body whose verdict has fallen. True when it came to its end.
-async fn drained(connection: &mut Connection, body: &mut Incoming) -> bool {
-    let mut left = MAX_DRAINED_BYTES;
-    let rest = poll_fn(|cx| {
-        loop {
-            match connection.poll_piece(cx, body) {
-                Poll::Ready(Piece::Bytes(bytes)) if bytes.len() <= left => left -= bytes.len(),
-                Poll::Ready(Piece::Bytes(_) | Piece::Broken(_)) => return Poll::Ready(false),
-                Poll::Ready(Piece::End) => return Poll::Ready(true),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    });
-    timeout(DRAIN_GRACE, rest).await.unwrap_or(false)
-}
-
-/// Ends when the operator cuts what is in flight; never when there is nobody left who could.
-async fn interrupted(cancel: &mut watch::Receiver<bool>) {
-    let cut = cancel.wait_for(|&cut| cut).await.is_ok();
-    if !cut {
-        std::future::pending::<()>().await;
     }
 }

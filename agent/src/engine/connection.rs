@@ -29,8 +29,8 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// A connection, idle or with one request on it.
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    /// None once HTTP has finished with the socket.
-    http: Option<http1::Connection<MeteredIo, Full<Bytes>>>,
+    /// None once HTTP has finished with the socket. Boxed, because a connection is moved from the pool and back.
+    http: Option<Box<http1::Connection<MeteredIo, Full<Bytes>>>>,
     meter: Arc<Meter>,
 }
 
@@ -65,7 +65,7 @@ impl Connection {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_BUFFER_BYTES).max_header_size(MAX_HEAD_BYTES);
         let (sender, http) = builder.handshake(io).await.map_err(|e| faults::before_head(&e))?;
-        Ok(Self { sender, http: Some(http), meter })
+        Ok(Self { sender, http: Some(Box::new(http)), meter })
     }
 
     /// Stamps and counts of the socket.

@@ -10,8 +10,9 @@
 //!   (with `evidence` for tokens, `transcript` for text) and decides how the request ended. These are pure: no I/O,
 //!   no clock, no runtime.
 //! - [`requests`] makes head and body of a request.
-//! - `io` reads and writes the socket and takes the stamps, `connection` drives HTTP over it in the request's own
-//!   task, `pool` keeps connections that may be used again, `faults` names what went wrong.
+//! - `io` reads and writes the socket and takes the stamps, `connection` drives HTTP over it, `exchange` carries one
+//!   request on one connection with its deadlines (`alarm`), all in the request's own task; `pool` keeps connections
+//!   that may be used again, `faults` names what went wrong.
 //! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one.
 //!
 //! What it must never do: retry (but for the one replacement of a connection that was closed while idle), follow a
@@ -34,6 +35,7 @@ pub mod trial_clock;
 mod alarm;
 mod connection;
 mod evidence;
+mod exchange;
 mod faults;
 mod io;
 mod pool;

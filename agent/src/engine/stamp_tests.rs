@@ -11,13 +11,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use common::clock::ManualClock;
 use common::ids::{ArrivalIndex, Nanos};
-use common::plan::{Api, Target};
 use common::trace::{Trace, Unsent};
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client::{Attempt, Client, ClientConfig};
 use super::connection::Connection;
+use super::exchange::{Ended, Exchange};
 use super::stream::{Dialect, Rules, Stream};
 use super::trial_clock::TrialClock;
 
@@ -135,30 +134,14 @@ fn stamp(sizes: &[usize], end: usize) -> Nanos {
 fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
     let manual = Arc::new(ManualClock::at(Nanos::ZERO));
     let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
-    let target = Target {
-        base_url: "http://127.0.0.1:1".parse().unwrap(),
-        model: None,
-        api: Api::Completions,
-        ignore_eos: false,
-        logprobs: false,
-        extra_body: serde_json::Map::new(),
-        headers: Vec::new(),
-        default_max_tokens: 1,
-        connect_timeout: Nanos::from_secs(1),
-        total_timeout: Nanos::from_secs(1000),
-        idle_timeout: Nanos::from_secs(1000),
-        keep_text: true,
-    };
-    let rules = Rules::of(&target, Dialect::default());
-    let config = ClientConfig {
-        target,
-        api_key: None,
-        agent: "a".parse().unwrap(),
-        run: "r".parse().unwrap(),
-        trial: "0".into(),
+    let forever = Nanos::from_secs(1000);
+    let rules = Rules {
         dialect: Dialect::default(),
+        ignore_eos: false,
+        keep_text: true,
+        total_timeout: forever,
+        idle_timeout: forever,
     };
-    let client = Client::new(config, clock.clone()).unwrap();
     let unsent = Unsent { index: ArrivalIndex(0), scheduled: Nanos(0), row: 0, requested_tokens: 1 };
     let mut stream = Stream::new(rules, unsent, Nanos(0), false, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -175,8 +158,9 @@ fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
         };
         let connection = Connection::over(script, &clock).await.unwrap();
         let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
-        let never = pin!(std::future::pending());
-        assert_eq!(client.0.attempt(&mut stream, connection, request, false, never).await, Attempt::Over);
+        let interrupt = pin!(std::future::pending());
+        let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
+        assert!(matches!(exchange.run(connection, request, false).await, Ended::Over(_)));
     });
     stream.finish(None)
 }

@@ -5,48 +5,52 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
+use common::ids::AgentName;
 use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
+use crate::fleet::FleetEvent;
 use crate::plan::Plan;
 
 /// How long an agent may take to end after the goodbye.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-struct LocalAgent {
-    name: String,
-    log: PathBuf,
-    process: Child,
+/// The agents started here. They are killed when this is dropped.
+pub(super) struct LocalAgents {
+    /// Raised when the run is over: an agent's end is no loss any more.
+    over: watch::Sender<bool>,
+    watchers: JoinSet<()>,
 }
 
-/// The agents started here. They are killed when this is dropped.
-pub(super) struct LocalAgents(Vec<LocalAgent>);
-
 impl LocalAgents {
-    /// Starts as many as the plan says, each with a log file of its own in the data directory.
+    /// Starts as many as the plan says, each with a log file of its own in the data directory. One that ends before
+    /// the run does is reported to the fleet as gone.
     pub(super) fn start(
         plan: &Plan,
         join: SocketAddr,
         token: Option<&str>,
         api_key_file: Option<&Path>,
+        events: &mpsc::Sender<FleetEvent>,
     ) -> anyhow::Result<Self> {
+        let (over, run_over) = watch::channel(false);
+        let mut agents = Self { over, watchers: JoinSet::new() };
         if plan.fleet.local == 0 {
-            return Ok(Self(Vec::new()));
+            return Ok(agents);
         }
         let binary = binary()?;
         let folder = plan.data.join("agents");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         // A coordinator that listens everywhere is reached by its local agents over loopback.
-        let join =
-            if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
-        let mut agents = Vec::new();
+        let join = if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
         for number in 1..=plan.fleet.local {
-            let name = format!("local-{number}");
+            let name: AgentName = format!("local-{number}").parse()?;
             let log = folder.join(format!("{name}.log"));
             let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
             let mut command = Command::new(&binary);
-            command.arg("--join").arg(join.to_string()).arg("--name").arg(&name).arg("--spool").arg(&folder);
-            command.args(["--once", "--until-parent-exits"]);
+            command.arg("--join").arg(join.to_string()).arg("--name").arg(name.as_str());
+            command.arg("--spool").arg(&folder).args(["--once", "--until-parent-exits"]);
             if let Some(path) = api_key_file {
                 command.arg("--api-key-file").arg(path);
             }
@@ -59,34 +63,44 @@ impl LocalAgents {
             // A group of its own: ctrl-c is for the coordinator, which lets the agents drain.
             command.process_group(0);
             let process = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
-            agents.push(LocalAgent { name, log, process });
+            agents.watchers.spawn(watch_over(process, name, log, run_over.clone(), events.clone()));
         }
-        Ok(Self(agents))
-    }
-
-    /// Completes with an error when one of them ends by itself.
-    pub(super) async fn died(&mut self) -> anyhow::Error {
-        loop {
-            for agent in &mut self.0 {
-                if let Ok(Some(status)) = agent.process.try_wait()
-                    // After the goodbye they end well, and that is for `finish`.
-                    && !status.success()
-                {
-                    let log = std::fs::read_to_string(&agent.log).unwrap_or_default();
-                    let said = log.lines().last().unwrap_or("nothing");
-                    return anyhow!("agent {} ended ({status}); it said: {said}", agent.name);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        Ok(agents)
     }
 
     /// Waits until they have ended; kills those that do not.
-    pub(super) async fn finish(&mut self) {
-        for agent in &mut self.0 {
-            if tokio::time::timeout(END_WITHIN, agent.process.wait()).await.is_err() {
-                tracing::warn!(agent = agent.name, "does not end, and is killed");
-                let _ = agent.process.kill().await;
+    pub(super) async fn finish(mut self) {
+        self.over.send_replace(true);
+        while self.watchers.join_next().await.is_some() {}
+    }
+}
+
+/// Waits for the end of one agent's process, before or after the run's.
+async fn watch_over(
+    mut process: Child,
+    name: AgentName,
+    log: PathBuf,
+    mut over: watch::Receiver<bool>,
+    events: mpsc::Sender<FleetEvent>,
+) {
+    let ended = async {
+        // The value is a guard, which must not be held over the wait below.
+        _ = over.wait_for(|over| *over).await;
+    };
+    tokio::select! {
+        status = process.wait() => {
+            let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            let said = log.lines().last().unwrap_or("nothing").to_owned();
+            let reason = format!("its process ended ({status}); it said last: {said}");
+            // An agent ends well after the goodbye, which may be heard before the run is over here: nobody listens
+            // to the fleet then.
+            let _ = events.send(FleetEvent::Gone { agent: name, reason }).await;
+        }
+        () = ended => {
+            if tokio::time::timeout(END_WITHIN, process.wait()).await.is_err() {
+                tracing::warn!(agent = %name, "does not end, and is killed");
+                let _ = process.kill().await;
             }
         }
     }

@@ -100,22 +100,19 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let (events, inbox) = mpsc::channel(EVENTS);
     let incarnation = getrandom::u64().context("no randomness from the system")?;
     let secret = token.as_ref().map(|t| t.secret.clone());
-    let shared = Shared::new(Arc::clone(&clock), secret.clone(), incarnation, events);
+    let shared = Shared::new(Arc::clone(&clock), secret.clone(), incarnation, events.clone());
     let (end, ended) = watch::channel(false);
     let server = tokio::spawn(rpc::serve(listener, Arc::clone(&shared), wait_until(ended)));
     let (stop_level, stop) = watch::channel(0u8);
     tokio::spawn(signals(stop_level));
-    let mut agents = LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref())?;
+    let agents = LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref(), &events)?;
     let mut ui = Progress::new();
     let fleet = Fleet::new(plan.fleet.local + plan.fleet.remote, inbox, Arc::clone(&clock));
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
     let strict = common.strict;
     let gate = common.gate;
-    let outcome = tokio::select! {
-        outcome = run(plan, run_id, &command_line, means) => outcome,
-        died = agents.died() => Err(died),
-    };
+    let outcome = run(plan, run_id, &command_line, means).await;
     ui.end();
     // Goodbyes are on their way; local agents end by themselves.
     agents.finish().await;

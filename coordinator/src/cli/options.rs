@@ -53,6 +53,7 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Load")]
         repeats: u32,
 
+        /// Everything else
         #[command(flatten)]
         common: Box<Common>,
     },
@@ -62,6 +63,7 @@ pub enum Command {
         #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = "Load")]
         rate: String,
 
+        /// Everything else
         #[command(flatten)]
         common: Box<Common>,
     },

@@ -56,6 +56,13 @@ pub enum FleetEvent {
         /// What.
         what: FromAgent,
     },
+    /// An agent's process is known to be gone.
+    Gone {
+        /// Which.
+        agent: AgentName,
+        /// How it ended.
+        reason: String,
+    },
     /// A session ended.
     Left {
         /// Whose.
@@ -146,6 +153,11 @@ impl Fleet {
             FleetEvent::Said { agent, at, what } => {
                 self.registry.heard(&agent, at);
                 Some(Change::Said(agent, what))
+            }
+            FleetEvent::Gone { agent, reason } => {
+                self.registry.remove(&agent);
+                self.links.remove(&agent);
+                Some(Change::Lost(agent, reason))
             }
             FleetEvent::Left { agent, incarnation } => {
                 self.registry.disconnected(&agent, incarnation);

@@ -98,6 +98,11 @@ impl Registry {
         }
     }
 
+    /// Its process is known to be gone.
+    pub fn remove(&mut self, name: &AgentName) {
+        self.members.remove(name);
+    }
+
     /// The run begins: the members are fixed.
     pub fn complete(&mut self) {
         self.complete = true;

@@ -110,7 +110,7 @@ pub(crate) const REBUILD: &str = "stop the coordinator and move the folder `inde
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// The operating system refused: no space, no permission.
-    #[error("the index {}: {reason}", path.display())]
+    #[error("the index {}: {reason}{}", path.display(), if *full { "; free some space" } else { "" })]
     Io {
         /// The index's folder.
         path: PathBuf,

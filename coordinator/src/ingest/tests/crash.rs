@@ -27,8 +27,8 @@ const PROCESSES: usize = 3;
 const NAMES: [&str; PROCESSES] = ["x", "x2", "y"];
 /// Blocks of a process that belong to one trial.
 const PER_TRIAL: u64 = 4;
-/// Longer than any generated run gets.
-const TRIALS: u32 = 60;
+/// More than any generated run reaches: 24 steps of 4 submissions of 3 blocks.
+const TRIALS: u32 = 80;
 
 /// One submission: `length` blocks from `from` blocks after (or before) what the process has written.
 #[derive(Debug, Clone)]
