@@ -1,6 +1,6 @@
 //! Whether a trial's numbers can be trusted, and why not.
 //!
-//! Judging is a pure function of the evidence: [`judge`]. The worst reason decides the verdict, and every reason is
+//! Judging is a pure function of the evidence: [`judge()`]. The worst reason decides the verdict, and every reason is
 //! kept, so that a reader sees all that went wrong. The generator's faults are never charged to the engine, nor are
 //! they ever hidden: this module must not drop a reason because a worse one was found.
 

@@ -67,7 +67,8 @@ async fn try_target(
     let trace = client.send(request, &mut cancel).await;
     let metrics = RequestMetrics::of_trace(&trace);
     let mut error_body = trace.text.error_body.clone().unwrap_or_default();
-    error_body.truncate(error_body.floor_char_boundary(SHOWN));
+    let cut = (0..=SHOWN.min(error_body.len())).rev().find(|&at| error_body.is_char_boundary(at));
+    error_body.truncate(cut.unwrap_or(0));
     Ok(TargetReport {
         models,
         failure: trace.facts.outcome.failure().map(|f| (f.kind, f.message.clone())),

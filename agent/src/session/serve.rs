@@ -217,7 +217,6 @@ impl Session<'_> {
                     incarnation: config.introduction.incarnation,
                     api_key: config.api_key.clone(),
                     clock: Arc::clone(&config.clock),
-                    disk: Arc::clone(&config.disk),
                     spool_dir: config.spool.clone(),
                     lease_until: Arc::clone(&self.agent.lease_until),
                 };

@@ -49,7 +49,6 @@ pub(super) struct Surroundings {
     pub(super) incarnation: Incarnation,
     pub(super) api_key: Option<Secret>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) disk: Arc<dyn Disk>,
     pub(super) spool_dir: PathBuf,
     pub(super) lease_until: Arc<AtomicU64>,
 }

@@ -27,7 +27,6 @@ use tokio::sync::watch;
 /// Where a block stands in the file.
 #[derive(Debug, Clone, Copy)]
 struct BlockPlace {
-    first: Seq,
     next: Seq,
     offset: u64,
     len: u32,
@@ -93,8 +92,7 @@ impl Spool {
         inner.file.sync()?;
         inner.torn = false;
         let len = block.bytes().len();
-        let place =
-            BlockPlace { first: inner.next, next: block.next_seq(), offset: inner.len, len: len as u32 };
+        let place = BlockPlace { next: block.next_seq(), offset: inner.len, len: len as u32 };
         inner.places.push(place);
         inner.len += len as u64;
         inner.next = place.next;
@@ -129,7 +127,7 @@ impl Spool {
     pub fn next_after(&self, seq: Seq, blocks: usize) -> Seq {
         let inner = self.lock();
         let start = inner.places.partition_point(|p| p.next <= seq);
-        inner.places[start..].iter().take(blocks).last().map_or(seq, |p| p.next)
+        inner.places[start..].iter().take(blocks).next_back().map_or(seq, |p| p.next)
     }
 
     /// The trial's first number.

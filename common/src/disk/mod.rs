@@ -121,7 +121,7 @@ mod tests {
         disk.replace(&path, b"new").unwrap();
         assert_eq!(disk.read(&path).unwrap(), b"new");
         disk.sync_dir(&dir).unwrap();
-        assert_eq!(disk.list(&dir).unwrap(), [path.clone()]);
+        assert_eq!(disk.list(&dir).unwrap(), std::slice::from_ref(&path));
         disk.remove(&path).unwrap();
         disk.remove(&path).unwrap();
         disk.replace(&dir.join("g"), b"x").unwrap();

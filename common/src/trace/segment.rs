@@ -154,7 +154,8 @@ impl Block {
         let head = body.get(2..2 + head_len).ok_or(SegmentError::Content("header"))?;
         let header: BlockHeader = postcard::from_bytes(head).map_err(|_| SegmentError::Content("header"))?;
         let columns: usize = header.columns.iter().map(|&c| c as usize).sum();
-        if 2 + head_len + columns != body_len || header.count == 0 {
+        let numbered = header.first_seq.0.checked_add(u64::from(header.count)).is_some();
+        if 2 + head_len + columns != body_len || header.count == 0 || !numbered {
             return Err(SegmentError::Content("header"));
         }
         Ok(Self { header, bytes: bytes[..FRAME + body_len].to_vec() })

@@ -43,7 +43,8 @@ impl LocalAgents {
         let folder = plan.data.join("agents");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         // A coordinator that listens everywhere is reached by its local agents over loopback.
-        let join = if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
+        let join =
+            if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
         for number in 1..=plan.fleet.local {
             let name: AgentName = format!("local-{number}").parse()?;
             let log = folder.join(format!("{name}.log"));

@@ -105,7 +105,8 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let server = tokio::spawn(rpc::serve(listener, Arc::clone(&shared), wait_until(ended)));
     let (stop_level, stop) = watch::channel(0u8);
     tokio::spawn(signals(stop_level));
-    let agents = LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref(), &events)?;
+    let agents =
+        LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref(), &events)?;
     let mut ui = Progress::new();
     let fleet = Fleet::new(plan.fleet.local + plan.fleet.remote, inbox, Arc::clone(&clock));
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };

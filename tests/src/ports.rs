@@ -1,0 +1,21 @@
+//! Port numbers for what cannot listen on port 0.
+
+use std::net::{SocketAddr, TcpListener};
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let bound = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr().map(|a| (l, a)));
+    bound.unwrap_or_else(|e| panic!("no free port on 127.0.0.1: {e}"))
+}
+
+/// An address that was free a moment ago: for a coordinator whose agents are started before it.
+#[must_use]
+pub fn free_port() -> SocketAddr {
+    listen().1
+}
+
+/// An address on which nobody answers: nobody listens, and while the listener is held nobody else is given it... by
+/// the kernel, which hands out other numbers first.
+#[must_use]
+pub fn closed_port() -> SocketAddr {
+    free_port()
+}
