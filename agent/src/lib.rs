@@ -4,6 +4,7 @@
 //! - [`load`] is the load itself: the pacer, the dispatcher, the requests in flight, the drain.
 //! - [`engine`] is the measured path: one request over HTTP, stamped at its reads.
 //! - [`spool`] keeps finished traces on disk until the coordinator has sealed them.
+//! - [`health`] gathers the evidence on which a trial is called late.
 //! - [`host`] says what kind of machine this is.
 //!
 //! Whatever the engine, the network or the coordinator does, arrivals are never moved: the load thread waits for
@@ -11,6 +12,7 @@
 
 pub mod cli;
 pub mod engine;
+pub mod health;
 pub mod host;
 pub mod load;
 pub mod session;

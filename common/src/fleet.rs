@@ -104,8 +104,43 @@ pub struct ReadyReport {
     pub warnings: Vec<String>,
 }
 
+/// How an agent fared during a trial: the evidence behind a verdict on the generator.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Health {
+    /// How late the reading thread got to run, by a canary that is due there every millisecond. None when the canary
+    /// could not be set up.
+    pub read_lateness: Option<Lateness>,
+    /// Time that the reading thread was ready to run and did not, seconds.
+    pub reader_run_queue_seconds: Option<f64>,
+    /// Time that the pacing thread was ready to run and did not, seconds.
+    pub pacer_run_queue_seconds: Option<f64>,
+    /// Time that some task of the host waited for a CPU (pressure stall information), seconds.
+    pub cpu_pressure_seconds: Option<f64>,
+    /// Time that the hypervisor took from the host, over all cores, seconds.
+    pub steal_seconds: Option<f64>,
+    /// CPU time of the agent, seconds.
+    pub process_cpu_seconds: Option<f64>,
+    /// How long was looked at, seconds.
+    pub seconds: f64,
+    /// Cores that the agent may use.
+    pub cores: u32,
+}
+
+/// Lateness samples, summed up where they were taken: exact percentiles, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Samples.
+    pub n: u64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
 /// What an agent answers when every arrival of its slice has its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrainReport {
     /// The trial's.
     pub epoch: Epoch,
@@ -121,6 +156,8 @@ pub struct DrainReport {
     pub clock: Estimate,
     /// Start minus the start that was asked for.
     pub start_skew: Nanos,
+    /// How the agent fared.
+    pub health: Health,
 }
 
 /// What came of trying the engine.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use common::clock::Clock;
-use common::fleet::TrialOrder;
+use common::fleet::{Health, TrialOrder};
 use common::ids::{AgentName, Nanos};
 use common::schedule::Arrival;
 use common::trace::Trace;
@@ -20,6 +20,8 @@ use super::pacer::{Guard, PaceEnd, pace};
 use super::run::{Pace, Part, Stop, run};
 use super::warmup::{self, StageError};
 use crate::engine::{Client, ClientConfig, Dialect, Requests, Secret, TrialClock};
+use crate::health::canary::{self, Samples};
+use crate::health::evidence::{self, Snapshot};
 use crate::spool::{SpoolState, SpoolWriter};
 
 /// Announcements between the pacer and the load thread. When it is full the load thread is behind, and the pacer
@@ -59,6 +61,8 @@ pub enum Report {
         spool: SpoolState,
         /// How late the first look at the clock was after the start.
         start_skew: Nanos,
+        /// How the agent fared.
+        health: Box<Health>,
     },
     /// It ended without having started.
     Abandoned,
@@ -155,8 +159,9 @@ async fn trial(
     }
     let Ok(start) = started.await else { return Report::Abandoned };
     trial_clock.set_t0(start);
+    let watched = Watched::begin(start, &clock);
     let (announce, announced) = mpsc::channel(PACE_CHANNEL);
-    let pacer = match spawn_pacer(&part, start, guard, clock, announce) {
+    let pacer = match spawn_pacer(&part, start, guard, Arc::clone(&clock), announce) {
         Ok(pacer) => pacer,
         Err(e) => return Report::Prepared(Err(StageError::new("start", e))),
     };
@@ -167,10 +172,41 @@ async fn trial(
         }
     };
     run(&part, client, trial_clock, counters, announced, stops, sink).await;
+    let mut health = watched.end(&*clock);
     // The dispatcher is drained, so the pacer has nothing left to announce and ends at its next look.
-    let start_skew = tokio::task::spawn_blocking(move || pacer.join()).await;
-    let start_skew = start_skew.ok().and_then(Result::ok).unwrap_or_default();
-    Report::Drained { spool: spool.finish(), start_skew }
+    let paced = tokio::task::spawn_blocking(move || pacer.join()).await;
+    let paced = paced.ok().and_then(Result::ok).unwrap_or_default();
+    health.pacer_run_queue_seconds = paced.run_queue.map(Nanos::as_secs_f64);
+    Report::Drained { spool: spool.finish(), start_skew: paced.start_skew, health: Box::new(health) }
+}
+
+/// The load thread under watch, from the start of a trial to its drain.
+struct Watched {
+    begin: Snapshot,
+    samples: Samples,
+    canary: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+impl Watched {
+    fn begin(start: Nanos, clock: &Arc<dyn Clock>) -> Self {
+        let samples = Samples::default();
+        let canary = tokio::spawn(canary::run(start, Arc::clone(clock), samples.clone()));
+        Self { begin: Snapshot::take(&**clock), samples, canary }
+    }
+
+    fn end(self, clock: &dyn Clock) -> Health {
+        self.canary.abort();
+        Health { read_lateness: self.samples.lateness(), ..self.begin.until(&Snapshot::take(clock)) }
+    }
+}
+
+/// What the pacer's thread leaves.
+#[derive(Default)]
+struct Paced {
+    /// How late after the start it first looked at the clock.
+    start_skew: Nanos,
+    /// How long it was ready to run and did not.
+    run_queue: Option<Nanos>,
 }
 
 fn bodies(order: &TrialOrder, workload: &Workload, slice: &[Arrival]) -> Vec<Option<(bytes::Bytes, u32)>> {
@@ -185,18 +221,17 @@ fn bodies(order: &TrialOrder, workload: &Workload, slice: &[Arrival]) -> Vec<Opt
     rows
 }
 
-/// The pacer's thread. It gives back how late after the start it first looked at the clock.
 fn spawn_pacer(
     part: &Part,
     start: Nanos,
     guard: Arc<Guard>,
     clock: Arc<dyn Clock>,
     announce: mpsc::Sender<Pace>,
-) -> std::io::Result<std::thread::JoinHandle<Nanos>> {
+) -> std::io::Result<std::thread::JoinHandle<Paced>> {
     let instants: Vec<Nanos> = part.slice.iter().map(|a| a.at).collect();
     let work = move || {
         precise_timers();
-        let skew = clock.monotonic() - start;
+        let start_skew = clock.monotonic() - start;
         let end = pace(start, &instants, &guard, &*clock, |count| {
             let _ = announce.blocking_send(Pace::Due(count));
         });
@@ -204,7 +239,8 @@ fn spawn_pacer(
             tracing::warn!("pacing ended early: {end:?}");
         }
         let _ = announce.blocking_send(Pace::Ended(end));
-        skew
+        // The thread is new: all its waiting was in this trial.
+        Paced { start_skew, run_queue: evidence::run_queue_delay() }
     };
     std::thread::Builder::new().name("pacer".into()).spawn(work)
 }

@@ -255,8 +255,8 @@ impl Session<'_> {
                 self.say(Say::Ready((&ready).into())).await
             }
             (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
-            (Report::Drained { spool, start_skew }, Phase::Running) => {
-                trial.phase = Phase::Drained { spool, start_skew };
+            (Report::Drained { spool, start_skew, health }, Phase::Running) => {
+                trial.phase = Phase::Drained { spool, start_skew, health: *health };
                 self.agent.next_seq = (trial.order.run.to_string(), spool.next_seq);
                 self.say_drained().await
             }
@@ -266,7 +266,7 @@ impl Session<'_> {
 
     async fn say_drained(&self) -> Step {
         let Some(trial) = &self.agent.trial else { return Ok(()) };
-        let Phase::Drained { spool, start_skew } = trial.phase else { return Ok(()) };
+        let Phase::Drained { spool, start_skew, health } = trial.phase else { return Ok(()) };
         let clock = self.agent.clock_model.estimate().ok_or("no clock probe was answered")?;
         let report = DrainReport {
             epoch: trial.epoch(),
@@ -276,6 +276,7 @@ impl Session<'_> {
             traces_lost: spool.lost,
             clock,
             start_skew,
+            health,
         };
         // One last heartbeat with the final counters, for whoever watches.
         let progress = Some((&trial.counters.progress()).into());

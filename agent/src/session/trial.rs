@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use common::clock::Clock;
 use common::disk::Disk;
-use common::fleet::TrialOrder;
+use common::fleet::{Health, TrialOrder};
 use common::ids::{AgentName, Epoch, Incarnation, Nanos, Seq};
 use common::trace::segment::BlockOrigin;
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ use crate::spool::{Spool, SpoolState, SpoolWriter};
 const REPORTS: usize = 4;
 
 /// How far a trial has come. Control messages that do not fit are ignored: they are late or repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Phase {
     /// Slice and workload are on their way.
     Fetching,
@@ -38,7 +38,7 @@ pub(super) enum Phase {
     /// Sending.
     Running,
     /// Every arrival has its trace; kept so that it can be said again after a reconnection.
-    Drained { spool: SpoolState, start_skew: Nanos },
+    Drained { spool: SpoolState, start_skew: Nanos, health: Health },
     /// Given up; only the load thread's end is missing.
     Over,
 }

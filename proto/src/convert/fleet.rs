@@ -1,6 +1,8 @@
 //! Joining, preparing, running and draining.
 
-use common::fleet::{DrainReport, HostFacts, Introduction, Progress, ReadyReport, TargetReport, TrialOrder};
+use common::fleet::{
+    DrainReport, Health, HostFacts, Introduction, Lateness, Progress, ReadyReport, TargetReport, TrialOrder,
+};
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::Estimate;
 use common::schedule::Arrival;
@@ -170,6 +172,39 @@ impl From<&DrainReport> for v1::Drained {
             }),
             clock: Some(d.clock.into()),
             start_skew_ns: d.start_skew.0,
+            health: Some((&d.health).into()),
+        }
+    }
+}
+
+impl From<&Health> for v1::Health {
+    fn from(h: &Health) -> Self {
+        let lateness = |l: Lateness| v1::Lateness { n: l.n, p50: l.p50, p99: l.p99, max: l.max };
+        Self {
+            read_lateness: h.read_lateness.map(lateness),
+            reader_run_queue_seconds: h.reader_run_queue_seconds,
+            pacer_run_queue_seconds: h.pacer_run_queue_seconds,
+            cpu_pressure_seconds: h.cpu_pressure_seconds,
+            steal_seconds: h.steal_seconds,
+            process_cpu_seconds: h.process_cpu_seconds,
+            seconds: h.seconds,
+            cores: h.cores,
+        }
+    }
+}
+
+impl From<v1::Health> for Health {
+    fn from(h: v1::Health) -> Self {
+        let lateness = |l: v1::Lateness| Lateness { n: l.n, p50: l.p50, p99: l.p99, max: l.max };
+        Self {
+            read_lateness: h.read_lateness.map(lateness),
+            reader_run_queue_seconds: h.reader_run_queue_seconds,
+            pacer_run_queue_seconds: h.pacer_run_queue_seconds,
+            cpu_pressure_seconds: h.cpu_pressure_seconds,
+            steal_seconds: h.steal_seconds,
+            process_cpu_seconds: h.process_cpu_seconds,
+            seconds: h.seconds,
+            cores: h.cores,
         }
     }
 }
@@ -186,6 +221,7 @@ impl TryFrom<v1::Drained> for DrainReport {
             traces_lost: manifest.traces_lost,
             clock: required(d.clock, "Drained", "clock")?.into(),
             start_skew: Nanos(d.start_skew_ns),
+            health: d.health.unwrap_or_default().into(),
         })
     }
 }

@@ -38,6 +38,7 @@ fn drained(i: usize) -> Event {
         traces_lost: 0,
         clock: Estimate { offset_ns: 0, bound_ns: 1 },
         start_skew: Nanos(0),
+        health: common::fleet::Health::default(),
     };
     Event::Drained(name(i), report)
 }
