@@ -3,12 +3,16 @@
 use std::io::Write;
 use std::path::Path;
 
-use common::ids::{AgentName, Epoch, TrialId};
-use common::summary::{Sample, Summariser, TrialInput, TrialSummary};
+use common::metrics::RequestMetrics;
+use common::plan::ArrivalPlan;
+use common::slo::{SloMetric, SloSet};
+use common::summary::{Sample, Summariser, TrialInput};
 use common::trace::Trace;
 
-use crate::report::{TraceRow, write_trace};
+use crate::kept::{KeptAgent, KeptRun, KeptTrial};
+use crate::report::{TraceRow, TrialReport, write_trace};
 use crate::store::RunStore;
+use crate::sweep::PlannedTrial;
 use crate::trial::seal::{SealError, ledger};
 
 /// Why a trial cannot be analysed.
@@ -27,34 +31,90 @@ pub enum AnalysisError {
     },
 }
 
-/// Summarises a trial and appends its traces to `out` (named `path` in errors). It waits for the disk.
+/// Where the lines of traces go.
+pub struct Lines<'a> {
+    /// The file, buffered.
+    pub out: &'a mut dyn Write,
+    /// Its name, for errors.
+    pub path: &'a Path,
+}
+
+/// Summarises a sealed trial against `slos` and, where `lines` are wanted, writes a line for each trace. Without them
+/// the texts stay on disk. It waits for the disk.
 ///
 /// # Errors
 /// See [`AnalysisError`].
 pub fn analyse(
     run: &RunStore,
-    (trial, epoch): (TrialId, Epoch),
-    input: TrialInput<'_>,
-    out: &mut impl Write,
-    path: &Path,
-) -> Result<TrialSummary, AnalysisError> {
-    let agents: Vec<&AgentName> = input.agents.iter().map(|a| &a.name).collect();
-    let mut selection = ledger(run, trial, epoch, input.scheduled)?.selection();
+    kept: &KeptRun,
+    slos: &SloSet,
+    trial: &KeptTrial,
+    mut lines: Option<Lines<'_>>,
+) -> Result<TrialReport, AnalysisError> {
+    let PlannedTrial { trial: number, rate, repeat, seed } = trial.planned;
+    let agents: Vec<_> = trial.agents.iter().map(KeptAgent::input).collect();
+    let plan = ArrivalPlan { process: kept.process, rate, extent: kept.extent };
+    let input = TrialInput {
+        scheduled: trial.scheduled,
+        offered: rate,
+        length: plan.length(),
+        slos,
+        agents: &agents,
+        limits: kept.limits,
+        findings: &trial.findings,
+    };
+    let mut selection = ledger(run, number, trial.epoch, trial.scheduled)?.selection();
     let mut summariser = Summariser::new(input);
-    for block in run.trial_blocks(trial, epoch).map_err(SealError::from)? {
+    for block in run.trial_blocks(number, trial.epoch).map_err(SealError::from)? {
         let block = block.map_err(SealError::from)?;
         let name = &block.header().agent;
         // A stranger's traces get a position that no agent has: the books will say so.
-        let agent = agents.iter().position(|a| *a == name).map_or(u16::MAX, |p| p as u16);
-        for trace in block.traces().map_err(SealError::from)? {
-            if !selection.counts(&trace.facts) {
+        let agent = agents.iter().position(|a| a.name == *name).map_or(u16::MAX, |p| p as u16);
+        let clocks = block.clocks().map_err(SealError::from)?;
+        let facts = block.facts().map_err(SealError::from)?;
+        let texts = if lines.is_some() { block.texts().map_err(SealError::from)? } else { Vec::new() };
+        let mut texts = texts.into_iter();
+        for (clocks, facts) in clocks.into_iter().zip(facts) {
+            let text = texts.next();
+            if !selection.counts(&facts) {
                 continue;
             }
-            let Trace { clocks, facts, .. } = &trace;
-            summariser.add(Sample { agent, clocks, facts });
-            write_trace(out, TraceRow { trial, agent: name, trace: &trace })
-                .map_err(|error| AnalysisError::Write { path: path.display().to_string(), error })?;
+            summariser.add(Sample { agent, clocks: &clocks, facts: &facts });
+            if let (Some(Lines { out, path }), Some(text)) = (&mut lines, text) {
+                let trace = Trace { clocks, facts, text };
+                write_trace(out, TraceRow { trial: number, agent: name, trace: &trace })
+                    .map_err(|error| AnalysisError::Write { path: path.display().to_string(), error })?;
+            }
         }
     }
-    Ok(summariser.finish())
+    Ok(TrialReport {
+        trial: number,
+        rate,
+        repeat,
+        seed,
+        schedule_sha256: trial.schedule_sha256,
+        workload_sha256: trial.workload_sha256,
+        summary: summariser.finish(),
+    })
+}
+
+/// TTFT, TPOT and E2E of a sealed trial's successes, each sorted, in seconds. It waits for the disk.
+///
+/// # Errors
+/// When the stored traces cannot be read.
+pub fn samples(run: &RunStore, trial: &KeptTrial) -> Result<Vec<(SloMetric, Vec<f64>)>, SealError> {
+    let metrics = [SloMetric::Ttft, SloMetric::Tpot, SloMetric::E2e];
+    let mut samples: Vec<(SloMetric, Vec<f64>)> = metrics.map(|m| (m, Vec::new())).into();
+    // Synthetic traces are failures: every success counts.
+    for block in run.trial_blocks(trial.planned.trial, trial.epoch)? {
+        let block = block?;
+        for (clocks, facts) in block.clocks()?.iter().zip(block.facts()?) {
+            if facts.outcome.is_success() {
+                let metrics = RequestMetrics::of(clocks, &facts);
+                samples.iter_mut().for_each(|(metric, values)| values.extend(metrics.seconds(*metric)));
+            }
+        }
+    }
+    samples.iter_mut().for_each(|(_, values)| values.sort_unstable_by(f64::total_cmp));
+    Ok(samples)
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use common::clock::Clock;
 use common::disk::{Disk, OsDisk};
-use common::fleet::{HostFacts, TargetReport};
+use common::fleet::{DrainReport, HostFacts, TargetReport};
 use common::ids::{AgentName, Epoch, RunId, TrialId};
-use common::summary::{AgentInput, TrialInput};
 use common::validity::{Reason, ReasonKind};
 
-use crate::analysis::analyse;
+use crate::analysis::{Lines, analyse};
 use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
 use crate::ingest::{self, IngestHandle};
+use crate::kept::{self, KeptAgent, KeptRun, KeptTrial};
 use crate::plan::Plan;
 use crate::record::record;
 use crate::report::{Report, TrialReport, to_json};
@@ -88,16 +88,20 @@ pub async fn run(
 ) -> anyhow::Result<RunOutcome> {
     let prepared = prepare(&mut plan, &mut means).await;
     if let Err(e) = &prepared {
-        means.fleet.tell_all(&ToAgent::Goodbye(format!("the run ends: {e}")));
+        // The first line: what may follow are the engine's own words, which do not belong in an agent's log.
+        let reason = e.to_string().lines().next().unwrap_or_default().to_owned();
+        means.fleet.tell_all(&ToAgent::Goodbye(format!("the run ends: {reason}")));
     }
     let Some(agents) = prepared? else {
+        means.fleet.tell_all(&ToAgent::Goodbye("stopped by the operator".into()));
         let files = Vec::new();
         return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
     };
     let record = record(&plan, &agents, command_line);
-    let mut sending = Sending::begin(plan, run, agents, means).await?;
+    let agents = agents.into_iter().map(|(name, _)| name).collect();
+    let mut sending = Sending::begin(plan, run, agents, record, means)?;
     let ended = sending.every_trial().await;
-    sending.finish(record, ended).await
+    sending.finish(ended).await
 }
 
 /// Agents and engine. None when the operator stopped it.
@@ -224,7 +228,7 @@ fn refusal(plan: &Plan, agent: &AgentName, kind: &str, message: &str, report: &T
 struct Sending<'a> {
     plan: Plan,
     agents: Vec<AgentName>,
-    hosts: BTreeMap<AgentName, HostFacts>,
+    kept: KeptRun,
     means: Means<'a>,
     store: RunStore,
     ingest: IngestHandle,
@@ -240,15 +244,27 @@ struct Traces {
 }
 
 impl<'a> Sending<'a> {
-    async fn begin(
+    fn begin(
         plan: Plan,
         run: RunId,
-        agents: Vec<(AgentName, HostFacts)>,
+        agents: Vec<AgentName>,
+        experiment: serde_json::Value,
         means: Means<'a>,
     ) -> anyhow::Result<Self> {
         let store = means.store.create_run(&run, means.clock.wall())?;
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
         std::fs::create_dir_all(&folder).with_context(|| format!("--out {}", folder.display()))?;
+        let kept = KeptRun {
+            version: kept::VERSION,
+            experiment,
+            process: plan.process,
+            extent: plan.extent,
+            slos: plan.slos.clone(),
+            slo_target: plan.slo_target,
+            limits: plan.limits,
+            trials: Vec::new(),
+        };
+        kept.write(&store)?;
         if plan.target.keep_text {
             store.write_file("workload.jsonl", &plan.workload.bytes)?;
         }
@@ -258,9 +274,7 @@ impl<'a> Sending<'a> {
         let ingest = ingest::start(&store)?;
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
         means.shared.open_run(run, ingest.clone());
-        let hosts: BTreeMap<AgentName, HostFacts> = agents.into_iter().collect();
-        let agents = hosts.keys().cloned().collect();
-        Ok(Self { plan, agents, hosts, means, store, ingest, folder, traces, trials: Vec::new() })
+        Ok(Self { plan, agents, kept, means, store, ingest, folder, traces, trials: Vec::new() })
     }
 
     /// Sends every trial. True when the operator ended it early.
@@ -310,10 +324,18 @@ impl<'a> Sending<'a> {
                 }
             }
             Ending::Ran { drained, lost, stopped, .. } => {
-                let inputs = self.agent_inputs(&drained, &lost);
+                let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
-                let findings: Vec<Reason> = findings(stopped, reasons);
-                self.analyse(&planned, epoch, &assigned, &inputs, &findings)?;
+                let trial = KeptTrial {
+                    planned,
+                    epoch,
+                    scheduled: assigned.count,
+                    schedule_sha256: assigned.digest,
+                    workload_sha256: self.plan.workload_digest(),
+                    agents,
+                    findings: findings(stopped, &reasons),
+                };
+                self.analyse(trial)?;
                 match lost.first_key_value() {
                     Some((agent, reason)) => {
                         Err(anyhow!("agent {agent} is lost ({reason}); the run ends here"))
@@ -337,17 +359,18 @@ impl<'a> Sending<'a> {
         }
     }
 
-    fn agent_inputs(
+    fn kept_agents(
         &self,
-        drained: &BTreeMap<AgentName, common::fleet::DrainReport>,
+        drained: &BTreeMap<AgentName, DrainReport>,
         lost: &BTreeMap<AgentName, String>,
-    ) -> Vec<AgentInput> {
-        let input = |name: &AgentName| AgentInput {
+    ) -> Vec<KeptAgent> {
+        let kept = |name: &AgentName| KeptAgent {
             name: name.clone(),
             clock: drained.get(name).map(|d| d.clock),
             lost: lost.contains_key(name),
+            health: drained.get(name).map(|d| d.health),
         };
-        self.agents.iter().map(input).collect()
+        self.agents.iter().map(kept).collect()
     }
 
     /// Waits for the traces that agents say they have, and writes those that cannot come. Gives what is wrong.
@@ -356,7 +379,7 @@ impl<'a> Sending<'a> {
         planned: &PlannedTrial,
         epoch: Epoch,
         assigned: &Assigned,
-        drained: BTreeMap<AgentName, common::fleet::DrainReport>,
+        drained: BTreeMap<AgentName, DrainReport>,
         lost: &BTreeMap<AgentName, String>,
     ) -> anyhow::Result<BTreeMap<AgentName, String>> {
         let mut reasons = lost.clone();
@@ -378,56 +401,31 @@ impl<'a> Sending<'a> {
         Ok(reasons)
     }
 
-    fn analyse(
-        &mut self,
-        planned: &PlannedTrial,
-        epoch: Epoch,
-        assigned: &Assigned,
-        agents: &[AgentInput],
-        findings: &[Reason],
-    ) -> anyhow::Result<()> {
-        let arrivals = self.plan.arrivals(planned.rate);
-        let input = TrialInput {
-            scheduled: assigned.count,
-            offered: planned.rate,
-            length: arrivals.length(),
-            slos: &self.plan.slos,
-            agents,
-            limits: self.plan.limits,
-            findings,
-        };
-        let trial = (planned.trial, epoch);
+    /// Numbers and trace lines of a sealed trial; then it is kept.
+    fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
         let Traces { path, file } = &mut self.traces;
         // Blocking is right here: no trial is under way, and leases are kept by the sessions' own threads.
-        let summary = tokio::task::block_in_place(|| analyse(&self.store, trial, input, file, path))?;
+        let lines = Lines { out: file, path };
+        let report = tokio::task::block_in_place(|| {
+            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines))
+        })?;
         file.flush().with_context(|| path.display().to_string())?;
         self.store.append_event(&RunEvent::TrialSealed {
-            trial: planned.trial,
-            epoch,
-            verdict: summary.validity.verdict.name().into(),
-            scheduled: summary.conservation.scheduled,
-            recorded: summary.conservation.recorded,
+            trial: trial.planned.trial,
+            epoch: trial.epoch,
+            verdict: report.summary.validity.verdict.name().into(),
+            scheduled: report.summary.conservation.scheduled,
+            recorded: report.summary.conservation.recorded,
         })?;
-        let report = TrialReport {
-            trial: planned.trial,
-            rate: planned.rate,
-            repeat: planned.repeat,
-            seed: planned.seed,
-            schedule_sha256: assigned.digest,
-            workload_sha256: self.plan.workload_digest(),
-            summary,
-        };
+        self.kept.trials.push(trial);
+        self.kept.write(&self.store)?;
         self.means.ui.trial_ended(&report);
         self.trials.push(report);
         Ok(())
     }
 
     /// The report of what was measured, whatever ended the run.
-    async fn finish(
-        mut self,
-        record: serde_json::Value,
-        ended: anyhow::Result<bool>,
-    ) -> anyhow::Result<RunOutcome> {
+    async fn finish(mut self, ended: anyhow::Result<bool>) -> anyhow::Result<RunOutcome> {
         let (interrupted, error) = match ended {
             Ok(interrupted) => (interrupted, None),
             Err(e) => (false, Some(e)),
@@ -442,7 +440,7 @@ impl<'a> Sending<'a> {
         self.means.fleet.tell_all(&ToAgent::Goodbye("the run is over".into()));
         self.ingest.close().await?;
         noted?;
-        tracing::debug!(hosts = self.hosts.len(), counters = ?self.ingest.counters(), "the run is over");
+        tracing::debug!(counters = ?self.ingest.counters(), "the run is over");
         let trials = std::mem::take(&mut self.trials);
         if trials.is_empty() {
             // Nothing half-written: a run without a trial leaves no files that look like results.
@@ -451,7 +449,7 @@ impl<'a> Sending<'a> {
             return Ok(RunOutcome { report: None, files, interrupted, error });
         }
         let run = self.store.id().clone();
-        let report = Report::new(run, record, self.plan.slos.clone(), self.plan.slo_target, trials);
+        let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
         let path = self.folder.join("report.json");
         OsDisk.replace(&path, to_json(&report)?.as_bytes()).with_context(|| path.display().to_string())?;
         let files = vec![path, self.traces.path.clone()];
@@ -459,7 +457,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-fn findings(stopped: bool, reasons: BTreeMap<AgentName, String>) -> Vec<Reason> {
+fn findings(stopped: bool, reasons: &BTreeMap<AgentName, String>) -> Vec<Reason> {
     let mut findings: Vec<Reason> = reasons
         .iter()
         .map(|(agent, reason)| Reason::of_agent(ReasonKind::AgentLost, agent, reason))

@@ -1,5 +1,6 @@
 //! The command line: options → plan → run → exit code.
 
+mod browse;
 mod local;
 mod options;
 mod planning;
@@ -47,20 +48,30 @@ pub fn main() -> ExitCode {
         Err(e) => e.exit(),
     };
     log(options.log);
-    let (common, rates) = options.command.parts();
-    let sub = matches.subcommand().map_or(&matches, |(_, sub)| sub);
-    let plan = match planning::plan(common, &rates) {
-        Ok(plan) => plan,
-        Err(e) => {
-            eprintln!("coordinator: {e:#}");
-            return ExitCode::from(exit::USAGE);
-        }
+    let result = match &options.command {
+        Command::Report(options) => browse::report(options),
+        Command::Runs(options) => browse::runs(options),
+        Command::Rm(options) => browse::rm(options),
+        Command::Sweep { .. } | Command::Run { .. } => send(&options, &matches),
     };
-    match execute(plan, common, sub) {
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             eprintln!("coordinator: {e:#}");
             ExitCode::from(exit::ERROR)
+        }
+    }
+}
+
+/// `sweep` and `run`.
+fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
+    let Some((common, rates)) = options.command.sending() else { return Ok(0) };
+    let sub = matches.subcommand().map_or(matches, |(_, sub)| sub);
+    match planning::plan(common, &rates) {
+        Ok(plan) => execute(plan, common, sub),
+        Err(e) => {
+            eprintln!("coordinator: {e:#}");
+            Ok(exit::USAGE)
         }
     }
 }

@@ -67,6 +67,12 @@ pub enum Command {
         #[command(flatten)]
         common: Box<Common>,
     },
+    /// Compute a finished run's report again, with other objectives if you like; nothing is sent
+    Report(ReportOptions),
+    /// List the runs that are kept
+    Runs(RunsOptions),
+    /// Remove runs and everything that is kept of them
+    Rm(RmOptions),
 }
 
 /// Rates and repeats, as typed.
@@ -81,16 +87,17 @@ pub struct Rates {
 }
 
 impl Command {
-    /// What both commands share, and the rates.
+    /// Of `sweep` and `run`: what both share, and the rates.
     #[must_use]
-    pub fn parts(&self) -> (&Common, Rates) {
+    pub fn sending(&self) -> Option<(&Common, Rates)> {
         match self {
             Self::Sweep { rates, repeats, common } => {
-                (common, Rates { rates: rates.clone(), repeats: *repeats, option: "--rates" })
+                Some((common, Rates { rates: rates.clone(), repeats: *repeats, option: "--rates" }))
             }
             Self::Run { rate, common } => {
-                (common, Rates { rates: vec![rate.clone()], repeats: 1, option: "--rate" })
+                Some((common, Rates { rates: vec![rate.clone()], repeats: 1, option: "--rate" }))
             }
+            Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
         }
     }
 }
@@ -203,26 +210,9 @@ pub struct Common {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub warm_connections: u32,
 
-    /// Objective on each request: ttft, tpot, e2e or itl, as in ttft=1s; or on the trial, as in p99:ttft=1s. May be
-    /// repeated; `none` asks for none [default: ttft=1s tpot=50ms]
-    #[arg(long, value_name = "SLO", help_heading = "Objectives")]
-    pub slo: Vec<String>,
-
-    /// The same as --slo ttft=TIME
-    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
-    pub ttft_slo: Option<String>,
-
-    /// The same as --slo tpot=TIME
-    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
-    pub tpot_slo: Option<String>,
-
-    /// The same as --slo e2e=TIME
-    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
-    pub e2e_slo: Option<String>,
-
-    /// Share of all scheduled requests that has to meet every objective
-    #[arg(long, value_name = "SHARE", default_value = "0.99", help_heading = "Objectives")]
-    pub slo_target: String,
+    /// What is asked of the engine
+    #[command(flatten)]
+    pub objectives: Objectives,
 
     /// Exit with 3 unless every tested rate meets the objectives
     #[arg(long, help_heading = "Objectives")]
@@ -272,4 +262,83 @@ pub struct Common {
     /// Keep hashes and lengths instead of prompts and outputs
     #[arg(long, help_heading = "Results")]
     pub no_text: bool,
+}
+
+/// What is asked of the engine.
+#[derive(Debug, Args)]
+pub struct Objectives {
+    /// Objective on each request: ttft, tpot, e2e or itl, as in ttft=1s; or on the trial, as in p99:ttft=1s. May be
+    /// repeated; `none` asks for none [default: ttft=1s tpot=50ms]
+    #[arg(long, value_name = "SLO", help_heading = "Objectives")]
+    pub slo: Vec<String>,
+
+    /// The same as --slo ttft=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub ttft_slo: Option<String>,
+
+    /// The same as --slo tpot=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub tpot_slo: Option<String>,
+
+    /// The same as --slo e2e=TIME
+    #[arg(long, value_name = "TIME", help_heading = "Objectives")]
+    pub e2e_slo: Option<String>,
+
+    /// Share of all scheduled requests that has to meet every objective [default: 0.99]
+    #[arg(long, value_name = "SHARE", help_heading = "Objectives")]
+    pub slo_target: Option<String>,
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Text,
+    /// report.json
+    Json,
+    /// traces.jsonl
+    Jsonl,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct ReportOptions {
+    /// The run, or `latest`
+    pub run: String,
+
+    /// Other objectives than it was run with; its own when none is given
+    #[command(flatten)]
+    pub objectives: Objectives,
+
+    /// Further percentiles of each trial, such as 25,75,99.9 (text only)
+    #[arg(long, value_name = "P", value_delimiter = ',', help_heading = "Output")]
+    pub percentiles: Vec<f64>,
+
+    /// How it is written, to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub format: Format,
+
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// Options of `runs`.
+#[derive(Debug, Args)]
+pub struct RunsOptions {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// Options of `rm`.
+#[derive(Debug, Args)]
+pub struct RmOptions {
+    /// The runs, by name
+    #[arg(required = true)]
+    pub runs: Vec<String>,
+
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
 }

@@ -10,12 +10,12 @@ use common::plan::{
     Api, ArrivalPlan, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
 };
 use common::seed::Seed;
-use common::slo::{Slo, SloSet, parse_time};
+use common::slo::{Slo, SloSet, Target as SloTarget, parse_time};
 use common::validity::ValidityLimits;
 use common::workload::{Workload, builtin};
 use serde_json::{Map, Value};
 
-use super::options::{ApiOption, Arrival, Common, Rates};
+use super::options::{ApiOption, Arrival, Common, Objectives, Rates};
 use crate::plan::{FleetPlan, LoadedWorkload, Plan};
 use crate::sweep;
 
@@ -40,7 +40,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     let seed = Seed(options.seed);
     let workload = workload(options)?;
     let target = target(options, &workload.rows)?;
-    let slos = slos(options, &target)?;
+    let slos = slos(&options.objectives, &target)?;
     if options.max_concurrency == Some(0) {
         bail!("--max-concurrency must be at least 1");
     }
@@ -52,7 +52,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
         target,
         workload,
         slos,
-        slo_target: options.slo_target.parse().map_err(|e| anyhow!("--slo-target: {e}"))?,
+        slo_target: slo_target(&options.objectives)?,
         max_concurrency: options.max_concurrency,
         warmup: options.warmup,
         warm_connections: options.warm_connections,
@@ -74,6 +74,13 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
 
 fn time(option: &str, text: &str) -> anyhow::Result<Nanos> {
     parse_time(text).map_err(|e| anyhow!("{option} {text}: {e}"))
+}
+
+fn slo_target(options: &Objectives) -> anyhow::Result<SloTarget> {
+    match &options.slo_target {
+        Some(text) => text.parse().map_err(|e| anyhow!("--slo-target: {e}")),
+        None => Ok(SloTarget::default()),
+    }
 }
 
 fn process(options: &Common) -> anyhow::Result<Process> {
@@ -180,7 +187,11 @@ fn object(option: &str, path: &Path) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-fn slos(options: &Common, target: &Target) -> anyhow::Result<SloSet> {
+/// The objectives that were given; none when none was.
+///
+/// # Errors
+/// The first that cannot be understood.
+pub(super) fn objectives(options: &Objectives) -> anyhow::Result<Option<SloSet>> {
     let named = [("ttft", &options.ttft_slo), ("tpot", &options.tpot_slo), ("e2e", &options.e2e_slo)];
     let mut texts = options.slo.clone();
     texts.extend(named.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?))));
@@ -188,14 +199,24 @@ fn slos(options: &Common, target: &Target) -> anyhow::Result<SloSet> {
         if texts.len() > 1 {
             bail!("--slo none beside other objectives");
         }
-        return Ok(SloSet::default());
+        return Ok(Some(SloSet::default()));
     }
     if texts.is_empty() {
-        texts.extend(DEFAULT_SLOS.iter().map(|&t| t.to_owned()));
+        return Ok(None);
     }
-    let parse = |text: &String| text.parse::<Slo>().map_err(|e| anyhow!("--slo {text}: {e}"));
-    let slos = SloSet::new(texts.iter().map(parse).collect::<anyhow::Result<_>>()?)
-        .map_err(|e| anyhow!("--slo: {e}"))?;
+    set(texts.iter().map(String::as_str)).map(Some)
+}
+
+fn set<'a>(texts: impl Iterator<Item = &'a str>) -> anyhow::Result<SloSet> {
+    let parse = |text: &str| text.parse::<Slo>().map_err(|e| anyhow!("--slo {text}: {e}"));
+    SloSet::new(texts.map(parse).collect::<anyhow::Result<_>>()?).map_err(|e| anyhow!("--slo: {e}"))
+}
+
+fn slos(options: &Objectives, target: &Target) -> anyhow::Result<SloSet> {
+    let slos = match objectives(options)? {
+        Some(slos) => slos,
+        None => set(DEFAULT_SLOS.iter().copied())?,
+    };
     if slos.needs_itl_evidence() && !evidence(target) {
         bail!(
             "--slo itl needs proof that every event holds one token: add --logprobs, or return_token_ids or timings_per_token in --extra-body"

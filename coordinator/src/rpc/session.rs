@@ -184,6 +184,10 @@ impl Session {
                 },
             };
         }
+        // What was ordered before the end, a goodbye above all, must still be heard.
+        while let Ok(order) = orders.try_recv() {
+            self.send(Ok(translate::to_agent(order))).await;
+        }
         // The driver has ended: nobody needs to know.
         let _ = self.shared.events.send(FleetEvent::Left { agent, incarnation }).await;
     }

@@ -42,6 +42,9 @@ pub enum StoreError {
         /// What the disk said.
         source: io::Error,
     },
+    /// A run that is being written or read.
+    #[error("run {0} is in use")]
+    RunInUse(RunId),
     /// A run of that name was made before.
     #[error("run {0} exists already; choose another run id")]
     RunExists(RunId),

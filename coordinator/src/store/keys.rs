@@ -80,6 +80,11 @@ fn push_name(key: &mut Vec<u8>, name: &str) {
     key.push(0);
 }
 
+/// Prefixes of everything that the index knows of a run.
+pub(super) fn all_of(run: &RunId) -> [Vec<u8>; 5] {
+    [b'r', b'e', b'm', b'b', b's'].map(|kind| key(kind, run))
+}
+
 /// Prefix of all run records.
 pub(super) const RUNS: &[u8] = b"r";
 

@@ -151,6 +151,31 @@ impl Store {
         Ok(RunStore(inner))
     }
 
+    /// Forgets a run: its entries in the index, then its folder. A run that is in use cannot be removed. It waits for
+    /// the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchRun`], [`StoreError::RunInUse`], or what disk and index say.
+    pub fn remove_run(&self, run: &RunId) -> Result<(), StoreError> {
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.get(run).is_some_and(|weak| weak.strong_count() > 0) {
+            return Err(StoreError::RunInUse(run.clone()));
+        }
+        if self.0.index.get(&keys::run(run))?.is_none() {
+            let known = self.known()?;
+            return Err(StoreError::NoSuchRun { run: run.clone(), path: self.0.data_dir.clone(), known });
+        }
+        // The folder first: a run without a folder is seen to be empty, but a folder without a run would be adopted
+        // at the next start.
+        let dir = self.0.data_dir.join("runs").join(run.as_str());
+        self.0.disk.remove_dir_all(&dir).at(&dir)?;
+        let mut batch = IndexBatch::default();
+        for prefix in keys::all_of(run) {
+            self.0.index.scan(&prefix)?.into_iter().for_each(|(key, _)| batch.remove(key));
+        }
+        Ok(self.0.index.commit(&batch)?)
+    }
+
     /// Every run, oldest first; those whose age is not known come before.
     ///
     /// # Errors

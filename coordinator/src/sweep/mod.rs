@@ -3,15 +3,15 @@
 use common::ids::TrialId;
 use common::plan::OfferedRate;
 use common::seed::Seed;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One trial to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PlannedTrial {
     /// Its number, in the order of sending.
     pub trial: TrialId,
     /// λ.
-    #[serde(serialize_with = "as_text")]
+    #[serde(with = "as_text")]
     pub rate: OfferedRate,
     /// Which repeat of the rate, from 0.
     pub repeat: u32,
@@ -19,8 +19,18 @@ pub struct PlannedTrial {
     pub seed: Seed,
 }
 
-fn as_text<S: serde::Serializer>(rate: &OfferedRate, s: S) -> Result<S::Ok, S::Error> {
-    s.collect_str(rate)
+/// A rate as it is typed.
+mod as_text {
+    use common::plan::OfferedRate;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(rate: &OfferedRate, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(rate)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<OfferedRate, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
 }
 
 /// Every trial of a sweep, in the order in which they are sent. The order is shuffled by the seed, so that what

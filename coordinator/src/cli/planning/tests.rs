@@ -3,12 +3,16 @@
 use clap::Parser;
 
 use super::*;
-use crate::cli::options::Options;
+use crate::cli::options::{Command, Options};
 
 fn planned(words: &str) -> anyhow::Result<Plan> {
     let options = Options::try_parse_from(format!("coordinator {words}").split_whitespace())?;
-    let (common, rates) = options.command.parts();
+    let (common, rates) = parts(&options.command);
     plan(common, &rates)
+}
+
+fn parts(command: &Command) -> (&Common, Rates) {
+    command.sending().expect("a command that sends")
 }
 
 fn error(words: &str) -> String {
@@ -93,7 +97,7 @@ fn aliases_and_inf_are_understood() {
 #[test]
 fn a_token_is_made_only_where_agents_join_from_elsewhere() {
     let options = Options::try_parse_from(["coordinator", "run", "--rate", "1"]).unwrap();
-    let (common, _) = options.command.parts();
+    let (common, _) = parts(&options.command);
     if std::env::var_os("PLIMSOLL_TOKEN").is_none() {
         assert!(token(common, "127.0.0.1".parse().unwrap()).unwrap().is_none());
         let made = token(common, "0.0.0.0".parse().unwrap()).unwrap().unwrap();

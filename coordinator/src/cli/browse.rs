@@ -1,0 +1,160 @@
+//! Looking at runs that are over: `report`, `runs`, `rm`. Nothing is sent.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use common::disk::OsDisk;
+use common::ids::RunId;
+use common::slo::SloSet;
+
+use super::options::{Format, ReportOptions, RmOptions, RunsOptions};
+use super::planning;
+use crate::analysis::{Lines, analyse, samples};
+use crate::kept::KeptRun;
+use crate::report::{Report, TrialReport, render_table, to_json};
+use crate::store::{RunRecord, RunState, RunStore, Store};
+
+/// Stands for the latest run.
+const LATEST: &str = "latest";
+
+/// Opens the data directory of runs that exist: a mistyped one must not be made.
+fn open(data: &Path) -> anyhow::Result<Store> {
+    if !data.join("runs").is_dir() {
+        bail!("--data {}: no runs are kept there", data.display());
+    }
+    Ok(Store::open(data, Arc::new(OsDisk))?)
+}
+
+fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
+    let id: RunId = if run == LATEST {
+        let runs = store.runs()?;
+        runs.last().map(|(id, _)| id.clone()).ok_or_else(|| anyhow!("no runs are kept yet"))?
+    } else {
+        run.parse()?
+    };
+    Ok(store.run(&id)?)
+}
+
+/// Computes a kept run's report again, with other objectives if any are given.
+pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
+    let percentiles = percentiles(&options.percentiles)?;
+    let store = open(&options.data)?;
+    let run = find(&store, &options.run)?;
+    let kept = KeptRun::read(&run)?;
+    if kept.trials.is_empty() {
+        bail!("run {} has no sealed trial", run.id());
+    }
+    let given = planning::objectives(&options.objectives)?;
+    let slos: SloSet = given.unwrap_or_else(|| kept.slos.clone());
+    let target = match &options.objectives.slo_target {
+        Some(text) => text.parse().map_err(|e| anyhow!("--slo-target: {e}"))?,
+        None => kept.slo_target,
+    };
+    let stdout = std::io::stdout();
+    let mut out = BufWriter::new(stdout.lock());
+    let mut trials: Vec<TrialReport> = Vec::with_capacity(kept.trials.len());
+    for trial in &kept.trials {
+        let lines = (options.format == Format::Jsonl)
+            .then_some(Lines { out: &mut out, path: Path::new("standard output") });
+        trials.push(analyse(&run, &kept, &slos, trial, lines)?);
+    }
+    let report = Report::new(run.id().clone(), kept.experiment.clone(), slos, target, trials);
+    match options.format {
+        Format::Text => {
+            write!(out, "{}", render_table(&report))?;
+            if !percentiles.is_empty() {
+                write_percentiles(&mut out, &run, &kept, &percentiles)?;
+            }
+        }
+        Format::Json => writeln!(out, "{}", to_json(&report)?)?,
+        Format::Jsonl => {}
+    }
+    out.flush().context("standard output")?;
+    Ok(0)
+}
+
+fn percentiles(given: &[f64]) -> anyhow::Result<Vec<f64>> {
+    match given.iter().find(|p| !(0.0..=100.0).contains(*p)) {
+        Some(bad) => Err(anyhow!("--percentiles {bad}: a percentile lies between 0 and 100")),
+        None => Ok(given.to_vec()),
+    }
+}
+
+/// The percentiles asked for, of each trial's successes.
+fn write_percentiles(
+    out: &mut impl Write,
+    run: &RunStore,
+    kept: &KeptRun,
+    wanted: &[f64],
+) -> anyhow::Result<()> {
+    let names: Vec<String> = wanted.iter().map(|p| format!("p{p}")).collect();
+    let heads: String = names.iter().map(|n| format!(" {n:>10}")).collect();
+    writeln!(out, "\n{:<28} {:>8}{heads}   (successes, ms)", "trial", "n")?;
+    for trial in &kept.trials {
+        for (metric, sorted) in samples(run, trial)? {
+            let title = format!("{} at {}/s {}", trial.planned.trial, trial.planned.rate, metric.name());
+            write!(out, "{title:<28} {:>8}", sorted.len())?;
+            for p in wanted {
+                match common::stats::percentile(&sorted, *p) {
+                    Some(seconds) => write!(out, " {:>10.3}", seconds * 1e3)?,
+                    None => write!(out, " {:>10}", "–")?,
+                }
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists what is kept.
+pub(super) fn runs(options: &RunsOptions) -> anyhow::Result<u8> {
+    let store = open(&options.data)?;
+    println!("{:<24} {:<20} {:<12} {:>6}  rates", "run", "made (UTC)", "state", "trials");
+    for (id, record) in store.runs()? {
+        let kept = store.run(&id).ok().and_then(|run| KeptRun::read(&run).ok());
+        let trials = kept.as_ref().map_or("–".to_owned(), |k| k.trials.len().to_string());
+        let rates = kept.map(|k| rates(&k)).unwrap_or_default();
+        println!(
+            "{:<24} {:<20} {:<12} {trials:>6}  {rates}",
+            id.as_str(),
+            made(&record),
+            state(record.state)
+        );
+    }
+    Ok(0)
+}
+
+fn rates(kept: &KeptRun) -> String {
+    let mut rates: Vec<_> = kept.trials.iter().map(|t| t.planned.rate).collect();
+    rates.sort_by(|a, b| a.per_second().unwrap_or(f64::MAX).total_cmp(&b.per_second().unwrap_or(f64::MAX)));
+    rates.dedup();
+    rates.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn made(record: &RunRecord) -> String {
+    let stamp = record.created.and_then(|t| jiff::Timestamp::from_nanosecond(i128::from(t.0)).ok());
+    stamp.map_or("unknown".into(), |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+fn state(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "unfinished",
+        RunState::Finished => "finished",
+        RunState::Interrupted => "interrupted",
+        RunState::Rebuilt => "rebuilt",
+    }
+}
+
+/// Forgets runs.
+pub(super) fn rm(options: &RmOptions) -> anyhow::Result<u8> {
+    let store = open(&options.data)?;
+    for run in &options.runs {
+        // Not `latest`: what is removed should be named.
+        let id: RunId = run.parse()?;
+        store.remove_run(&id)?;
+        println!("removed {id}");
+    }
+    Ok(0)
+}

@@ -1,0 +1,125 @@
+//! What is kept of a run beside its traces: enough to compute its report again, with other objectives.
+//!
+//! `run.json` in the run's folder, replaced whole after every sealed trial. A trial that is not in it is not sealed.
+
+use common::fleet::Health;
+use common::ids::{AgentName, Digest, Epoch};
+use common::offset::Estimate;
+use common::plan::{Extent, Process};
+use common::slo::{SloSet, Target as SloTarget};
+use common::summary::AgentInput;
+use common::validity::{Reason, ValidityLimits};
+use serde::{Deserialize, Serialize};
+
+use crate::store::{RunStore, StoreError};
+use crate::sweep::PlannedTrial;
+
+/// The file's name.
+const FILE: &str = "run.json";
+
+/// Raised when a field changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// A run, as kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptRun {
+    /// [`VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// The experiment record.
+    pub experiment: serde_json::Value,
+    /// The shape of the arrivals.
+    pub process: Process,
+    /// How much each trial sends.
+    pub extent: Extent,
+    /// The objectives that it was run with.
+    pub slos: SloSet,
+    /// The share of requests that has to be good.
+    pub slo_target: SloTarget,
+    /// Where evidence becomes a reason.
+    pub limits: ValidityLimits,
+    /// The sealed trials, in the order of sending.
+    pub trials: Vec<KeptTrial>,
+}
+
+/// A sealed trial, as kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptTrial {
+    /// Rate, repeat and seed.
+    #[serde(flatten)]
+    pub planned: PlannedTrial,
+    /// Under which its traces are stored.
+    pub epoch: Epoch,
+    /// Arrivals of its schedule.
+    pub scheduled: u64,
+    /// Digest of its schedule.
+    pub schedule_sha256: Digest,
+    /// Digest of its workload.
+    pub workload_sha256: Digest,
+    /// Its agents.
+    pub agents: Vec<KeptAgent>,
+    /// What is wrong with it beyond what its traces show.
+    pub findings: Vec<Reason>,
+}
+
+/// An agent of a trial, as kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptAgent {
+    /// Its name.
+    pub name: AgentName,
+    /// Its clock at the end.
+    pub clock: Option<Estimate>,
+    /// It was lost.
+    pub lost: bool,
+    /// How it fared; none when it did not say.
+    pub health: Option<Health>,
+}
+
+impl KeptAgent {
+    /// What the analysis needs of it.
+    #[must_use]
+    pub fn input(&self) -> AgentInput {
+        AgentInput { name: self.name.clone(), clock: self.clock, lost: self.lost }
+    }
+}
+
+/// Why a kept run cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The content.
+    #[error("{FILE} of the run cannot be read: {0}")]
+    Content(#[from] serde_json::Error),
+    /// A later program wrote it.
+    #[error("{FILE} has version {0}; this program reads up to {VERSION}")]
+    Version(u32),
+}
+
+impl KeptRun {
+    /// Keeps it. It waits for the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses; what was kept before stays.
+    pub fn write(&self, run: &RunStore) -> Result<(), KeptError> {
+        run.write_file(FILE, &serde_json::to_vec_pretty(self)?)?;
+        Ok(())
+    }
+
+    /// Reads what was kept. It waits for the disk.
+    ///
+    /// # Errors
+    /// When it is missing, not readable or of a later version.
+    pub fn read(run: &RunStore) -> Result<Self, KeptError> {
+        let bytes = run.read_file(FILE)?;
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let Version { version } = serde_json::from_slice(&bytes)?;
+        if version > VERSION {
+            return Err(KeptError::Version(version));
+        }
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+}
