@@ -126,7 +126,7 @@ impl Client {
         })))
     }
 
-    /// Opens connections until `n` are idle; says how many are.
+    /// Opens connections until `n` are idle; says how many are: fewer than `n` where some could not be opened.
     ///
     /// # Errors
     /// The first failure, when not even one connection is there.

@@ -19,6 +19,9 @@
 //! redirect, wait for anything but this request, count an event as a token, turn an unknown number into 0, let a
 //! secret into a trace, or grow without bound because of what an engine sends. `hyper` is named only here.
 //!
+//! A request in flight holds its text, 16 bytes for each content event and what HTTP has buffered. Whatever an engine
+//! sends, this stays below 8 MiB of text, 16 MiB of stamps, 128 KiB of buffer and twice 16 MiB for an unfinished event.
+//!
 //! Guarded by: `sse` (any split of the bytes gives the same events) and, in `tests/engine/`, `captures` (recorded bytes
 //! of real engines), `dialects` (shapes from bug reports), `failures` (every failure kind over real sockets),
 //! `connections` (reuse and replacement) and `garbage` (no bytes make it panic); `stamp_tests`, with `stamps` there

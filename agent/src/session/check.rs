@@ -41,8 +41,9 @@ async fn try_target(
     api_key: Option<Secret>,
     clock: Arc<dyn Clock>,
 ) -> Result<TargetReport, String> {
+    // What the engine says is shown once, to whoever started the run, and kept nowhere: also with --no-text.
+    target.keep_text = true;
     // The models are worth an attempt, not a wait: an engine need not list any.
-    target.keep_text = false;
     let client = client(target.clone(), agent.clone(), api_key.clone(), &clock)?;
     let models = match client.get(&target.base_url.v1("/models")).await {
         Ok((200, body)) => model_names(&body),

@@ -43,6 +43,8 @@ impl Engine {
                 accepted.fetch_add(1, Ordering::SeqCst);
                 let (requests, gone, mut close, answer) =
                     (requests.clone(), gone.clone(), close.clone(), answer.clone());
+                // Only what is idle now is to be closed, not what comes after.
+                close.mark_unchanged();
                 tokio::spawn(async move {
                     loop {
                         let asked = tokio::select! {
@@ -199,9 +201,12 @@ async fn a_connection_is_not_used_again_after_it_failed_or_was_told_to_close() {
     let malformed = format!("{SSE_HEAD}{}", chunked("data: oops\n\n"));
     let closing = good_response().replace("transfer-encoding", "connection: close\r\ntransfer-encoding");
     let unread = format!("{}{}", good_response(), "HTTP/1.1 200 OK\r\n\r\n");
-    for (what, first) in
-        [("malformed", malformed), ("connection: close", closing), ("more than was asked for", unread)]
-    {
+    for (what, first) in [
+        ("malformed", malformed.clone()),
+        ("malformed, but complete", malformed + "0\r\n\r\n"),
+        ("connection: close", closing),
+        ("more than was asked for", unread),
+    ] {
         let engine = Engine::start(move |n| Some(if n == 0 { first.clone() } else { good_response() })).await;
         let rig = Rig::new(target(engine.port));
         rig.send().await;

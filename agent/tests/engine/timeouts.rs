@@ -25,8 +25,9 @@ fn ended(trace: &Trace) -> (Option<FailureKind>, u64) {
 #[test]
 fn total_counts_from_the_first_byte_written() {
     let mut stream = Stream::new(LIMITS, UNSENT, Nanos(5), false, 0);
-    stream.on_connected(Nanos(7));
     assert_eq!(stream.deadline(), None, "connecting has a limit of its own");
+    stream.on_connected(Nanos(7));
+    assert_eq!(stream.deadline(), Some(Nanos(1007)), "until the first byte is written");
     stream.on_written(Nanos(10));
     assert_eq!(stream.deadline(), Some(Nanos(1010)));
     stream.on_time(Nanos(1009));

@@ -7,12 +7,15 @@
 //! Guarded by `tests/engine/`: captures, dialects and garbage: recorded and reported streams, in any
 //! split, end in the expected trace.
 
+mod verdict;
+
 use std::ops::ControlFlow;
 
 use common::ids::Nanos;
 use common::plan::Target;
 use common::trace::{Channel, ContentEvent, Failure, FailureKind, Outcome, Trace, Unsent};
 
+use self::verdict::labelled;
 use super::events::{self, Chunk, Malformed, Meaning};
 use super::evidence::Evidence;
 use super::secret::Secret;
@@ -25,8 +28,6 @@ const MAX_CONTENT_EVENTS: usize = 1 << 20;
 const ERROR_BODY_GRACE: Nanos = Nanos::from_secs(5);
 /// How much of an error response is read, so that its connection may be used again.
 const MAX_ERROR_RESPONSE: u64 = 64 << 10;
-/// Finish reasons that say that the engine gave up.
-const ABORTED: &[&str] = &["abort", "error", "canceled", "cancelled"];
 
 /// What an engine is known to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +236,9 @@ impl Stream {
         if self.is_decided() {
             return None;
         }
-        let total = (self.trace.clocks.written? + self.rules.total_timeout, FailureKind::TimeoutTotal);
+        // A socket takes the first byte at once; should it ever not, waiting has an end too.
+        let begin = self.trace.clocks.written.or(self.trace.clocks.connected)?;
+        let total = (begin + self.rules.total_timeout, FailureKind::TimeoutTotal);
         if let Some(head) = self.trace.clocks.headers.filter(|_| !self.status_is_success()) {
             // Nothing more is to be learnt than why; an engine that does not say so is not waited for.
             return Some((total.0.min(head + ERROR_BODY_GRACE), FailureKind::HttpStatus));
@@ -373,78 +376,6 @@ impl Stream {
         };
         self.content_reads = Some((first, read.number));
     }
-
-    /// `[DONE]`, or what stands for it in the engine's dialect.
-    fn ended_with_mark(&mut self, at: Nanos) {
-        if let Some(aborted) = self.aborted() {
-            self.fail(at, aborted);
-        } else if self.trace.clocks.content.is_empty() {
-            self.fail(at, Failure::new(FailureKind::NoContent, "the stream ended without any text"));
-        } else {
-            self.decide(at, Outcome::Success);
-        }
-    }
-
-    /// The body ended as HTTP says, and no end mark was in it.
-    fn ended_without_mark(&mut self, at: Nanos) {
-        let facts = &self.trace.facts;
-        if facts.data_events == 0 {
-            let failure = self.no_stream();
-            return self.fail(at, failure);
-        }
-        if facts.finish_reason.is_some() && !self.rules.dialect.sends_done {
-            return self.ended_with_mark(at);
-        }
-        let message = match &facts.finish_reason {
-            Some(_) => "the body ended without [DONE], though with a finish reason",
-            None => "the body ended without finish reason and [DONE]",
-        };
-        let truncated = Failure::new(FailureKind::TruncatedStream, message);
-        self.fail(at, self.aborted().unwrap_or(truncated));
-    }
-
-    /// A successful status, and then not one event.
-    fn no_stream(&mut self) -> Failure {
-        let body = std::mem::take(&mut self.preamble);
-        let whole = sse::Event { name: b"", data: &body, comment: b"", error: b"" };
-        let failure = match events::classify(whole) {
-            Ok(Meaning::Error(error)) => {
-                Failure::new(FailureKind::ErrorEvent, labelled("an error instead of a stream", &error.label))
-            }
-            _ if self.is_event_stream || body.trim_ascii().is_empty() => {
-                return Failure::new(FailureKind::NoContent, "the body ended without any event");
-            }
-            _ => Failure::new(FailureKind::MalformedStream, "the body is not an event stream"),
-        };
-        self.error_body = body;
-        failure
-    }
-
-    fn aborted(&self) -> Option<Failure> {
-        let reason = self.trace.facts.finish_reason.as_deref()?;
-        let gave_up = ABORTED.contains(&reason);
-        gave_up.then(|| Failure::new(FailureKind::EngineAborted, format!("finish reason {reason}")))
-    }
-
-    fn bad_status(&self, status: u16) -> Failure {
-        let label = events::error_in(&self.error_body).label;
-        Failure::new(FailureKind::HttpStatus, labelled(&format!("status {status}"), &label))
-    }
-
-    fn status_is_success(&self) -> bool {
-        self.trace.facts.http_status.is_some_and(|s| (200..300).contains(&s))
-    }
-
-    fn decide(&mut self, at: Nanos, outcome: Outcome) {
-        if self.verdict.is_none() {
-            self.verdict = Some(outcome);
-            self.trace.clocks.finished = at;
-        }
-    }
-}
-
-fn labelled(what: &str, label: &str) -> String {
-    if label.is_empty() { what.to_owned() } else { format!("{what} ({label})") }
 }
 
 /// Appends what fits into the space for error bodies.
