@@ -1,6 +1,7 @@
 //! The command line: options → plan → run → exit code.
 
 mod browse;
+mod config;
 mod local;
 mod options;
 mod planning;
@@ -42,7 +43,14 @@ mod exit {
 /// Parses the command line, does what it says and gives the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = Options::command().get_matches();
+    let words = match config::expand(std::env::args_os().collect(), &Options::command()) {
+        Ok(words) => words,
+        Err(e) => {
+            eprintln!("coordinator: {e:#}");
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    let matches = Options::command().get_matches_from(words);
     let options = match Options::from_arg_matches(&matches) {
         Ok(options) => options,
         Err(e) => e.exit(),

@@ -125,6 +125,10 @@ pub enum ApiOption {
 /// Options of `sweep` and `run`.
 #[derive(Debug, Args)]
 pub struct Common {
+    /// TOML file with any of these options under their names (rates = [1, 2], base-url = "…"); what is typed wins
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// The engine, with or without /v1
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", help_heading = "Engine")]
     pub base_url: String,
