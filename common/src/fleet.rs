@@ -81,8 +81,10 @@ pub struct TrialOrder {
     pub slice: Digest,
     /// Arrivals of the slice.
     pub slice_count: u64,
-    /// The agent's part of the concurrency limit.
+    /// The agent's part of the concurrency limit; in a closed loop, its workers.
     pub permits: Option<u32>,
+    /// A closed loop: an arrival is due when a worker is free.
+    pub closed: bool,
     /// Rows to warm up with; true: the prompt must be altered, for the trial uses the row too.
     pub warmup: Vec<(u32, bool)>,
     /// Idle connections to open before the start.

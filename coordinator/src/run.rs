@@ -356,6 +356,7 @@ impl<'a> Sending<'a> {
             workload_bytes: self.plan.workload.bytes.len() as u64,
             warm_connections: self.plan.warm_connections,
             local: self.plan.fleet.remote == 0,
+            closed: false,
         }
     }
 

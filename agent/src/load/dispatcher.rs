@@ -55,6 +55,7 @@ pub struct Dispatcher {
     in_flight: usize,
     permits: Option<usize>,
     queue_timeout: Nanos,
+    closed: bool,
     stopped: Option<String>,
 }
 
@@ -70,8 +71,16 @@ impl Dispatcher {
             in_flight: 0,
             permits: permits.map(|p| p as usize),
             queue_timeout,
+            closed: false,
             stopped: None,
         }
+    }
+
+    /// For a closed loop of so many workers: each sends its next arrival when its last request ends. Nothing waits
+    /// there, for nothing was due before.
+    #[must_use]
+    pub fn closed(slice: &[Arrival], workers: u32) -> Self {
+        Self { closed: true, ..Self::new(slice, Some(workers), Nanos::MAX) }
     }
 
     /// Takes an event in at trial time `now` and appends what is to be done.
@@ -92,7 +101,10 @@ impl Dispatcher {
     }
 
     fn expire(&mut self, now: Nanos, effects: &mut Vec<Effect>) {
-        while self.next < self.waiting_to && self.instants[self.next] + self.queue_timeout <= now {
+        while !self.closed
+            && self.next < self.waiting_to
+            && self.instants[self.next] + self.queue_timeout <= now
+        {
             let text = "no permit of --max-concurrency became free within the timeout";
             let failure = Failure::new(FailureKind::ClientQueueTimeout, text);
             effects.push(Effect::Fail { position: self.next, failure });
@@ -105,7 +117,7 @@ impl Dispatcher {
             return;
         }
         while self.next < self.due && self.permits.is_none_or(|p| self.in_flight < p) {
-            let waited = self.next < self.waiting_to;
+            let waited = !self.closed && self.next < self.waiting_to;
             effects.push(Effect::Send { position: self.next, waited });
             self.next += 1;
             self.in_flight += 1;
@@ -123,13 +135,13 @@ impl Dispatcher {
     /// When [`Event::Tick`] is due: the first waiting arrival's timeout.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        (self.next < self.waiting_to).then(|| self.instants[self.next] + self.queue_timeout)
+        (!self.closed && self.next < self.waiting_to).then(|| self.instants[self.next] + self.queue_timeout)
     }
 
     /// Arrivals due that wait for a permit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting_to.saturating_sub(self.next)
+        if self.closed { 0 } else { self.waiting_to.saturating_sub(self.next) }
     }
 
     /// Requests in flight.
@@ -209,6 +221,22 @@ mod tests {
             }
             prop_assert!(d.is_drained() && d.next_deadline().is_none());
         }
+    }
+
+    /// In a closed loop one request's end is the next one's beginning, and nobody waits.
+    #[test]
+    fn a_closed_loop_keeps_its_workers_busy_and_nobody_waits() {
+        let mut d = Dispatcher::closed(&slice(5), 2);
+        let mut effects = Vec::new();
+        d.on(Event::Due(5), Nanos(0), &mut effects);
+        assert_eq!((positions(&effects), d.in_flight(), d.waiting()), (vec![0, 1], 2, 0));
+        assert_eq!(d.next_deadline(), None);
+        for now in 1..4 {
+            d.on(Event::Finished, Nanos(now * 1_000_000_000_000), &mut effects);
+            assert_eq!(d.in_flight(), 2);
+        }
+        assert_eq!(positions(&effects), [0, 1, 2, 3, 4]);
+        assert!(effects.iter().all(|e| matches!(e, Effect::Send { waited: false, .. })));
     }
 
     /// Waiting is what a permit makes an arrival do; being late is not waiting.

@@ -46,6 +46,8 @@ pub struct Part {
     pub permits: Option<u32>,
     /// How long an arrival waits for a permit.
     pub queue_timeout: Nanos,
+    /// A closed loop: the permits are its workers, and an arrival is due when one of them is free.
+    pub closed: bool,
 }
 
 impl Part {
@@ -56,6 +58,12 @@ impl Part {
         let unsent =
             Unsent { index: arrival.index, scheduled: arrival.at, row: arrival.row, requested_tokens };
         (unsent, body)
+    }
+
+    /// An arrival that ends unsent at `now`. In a closed loop it was never due: it counts from its end.
+    fn never_sent(&self, position: usize, now: Nanos) -> Unsent {
+        let (unsent, _) = self.unsent(position);
+        if self.closed { Unsent { scheduled: now, ..unsent } } else { unsent }
     }
 }
 
@@ -69,7 +77,10 @@ pub async fn run(
     mut stops: mpsc::UnboundedReceiver<Stop>,
     mut sink: impl FnMut(Trace),
 ) {
-    let mut dispatcher = Dispatcher::new(&part.slice, part.permits, part.queue_timeout);
+    let mut dispatcher = match (part.closed, part.permits) {
+        (true, Some(workers)) => Dispatcher::closed(&part.slice, workers),
+        _ => Dispatcher::new(&part.slice, part.permits, part.queue_timeout),
+    };
     let (cancel, cancelled) = watch::channel(false);
     let mut requests = Requests {
         client,
@@ -112,10 +123,12 @@ pub async fn run(
         dispatcher.on(event, clock.now(), &mut effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Send { position, waited } => requests.spawn(part.unsent(position), waited),
+                Effect::Send { position, waited } => {
+                    requests.spawn(part.unsent(position), waited, part.closed)
+                }
                 Effect::Fail { position, failure } => {
                     counters.ended(false);
-                    sink(Trace::unsent(part.unsent(position).0, failure, clock.now()));
+                    sink(Trace::unsent(part.never_sent(position, clock.now()), failure, clock.now()));
                 }
             }
         }
@@ -134,7 +147,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn spawn(&mut self, (unsent, body): (Unsent, Bytes), waited_for_permit: bool) {
+    fn spawn(&mut self, (mut unsent, body): (Unsent, Bytes), waited_for_permit: bool, closed: bool) {
         let client = Arc::clone(&self.client);
         let clock = self.clock.clone();
         let counters = Arc::clone(&self.counters);
@@ -142,6 +155,9 @@ impl Requests {
         let task = self.set.spawn(async move {
             // Here and not before the spawn: `released` is when the request's own task runs.
             let released = clock.now();
+            if closed {
+                unsent.scheduled = released;
+            }
             counters.released(released - unsent.scheduled, waited_for_permit);
             let request = Outgoing { unsent, released, waited_for_permit, body };
             client.send(request, &mut cancelled).await

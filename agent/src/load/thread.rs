@@ -153,6 +153,7 @@ async fn trial(
         slice,
         permits: order.permits,
         queue_timeout: order.target.total_timeout,
+        closed: order.closed,
     };
     if reports.send(Report::Prepared(Ok(()))).await.is_err() {
         return Report::Abandoned;

@@ -34,6 +34,8 @@ pub struct TrialCase {
     pub warm_connections: u32,
     /// All agents are on this host.
     pub local: bool,
+    /// A closed loop.
+    pub closed: bool,
 }
 
 /// What somebody who watches a trial is told.
@@ -76,6 +78,7 @@ pub async fn drive<E>(
             slice: part.digest,
             slice_count: part.slice.len() as u64,
             permits: part.permits,
+            closed: case.closed,
             warmup: part.warmup.clone(),
             warm_connections: case.warm_connections.min(part.slice.len() as u32),
         };

@@ -99,6 +99,7 @@ impl From<&TrialOrder> for v1::Prepare {
             permits: o.permits.unwrap_or(0),
             warmup: o.warmup.iter().map(|&(row, altered)| v1::WarmupRow { row, altered }).collect(),
             warm_connections: o.warm_connections,
+            closed: o.closed,
         }
     }
 }
@@ -119,6 +120,7 @@ impl TryFrom<v1::Prepare> for TrialOrder {
             permits: (p.permits > 0).then_some(p.permits),
             warmup: p.warmup.iter().map(|w| (w.row, w.altered)).collect(),
             warm_connections: p.warm_connections,
+            closed: p.closed,
         })
     }
 }
@@ -337,6 +339,7 @@ mod tests {
             permits: Some(5),
             warmup: vec![(1, true), (2, false)],
             warm_connections: 6,
+            closed: true,
         }
     }
 
