@@ -74,7 +74,7 @@ pub async fn run(
     clock: TrialClock,
     counters: Arc<Counters>,
     mut pace: mpsc::Receiver<Pace>,
-    mut stops: mpsc::UnboundedReceiver<Stop>,
+    mut stops: mpsc::Receiver<Stop>,
     mut sink: impl FnMut(Trace),
 ) {
     let mut dispatcher = match (part.closed, part.permits) {

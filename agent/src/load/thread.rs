@@ -28,6 +28,9 @@ use crate::spool::{SpoolState, SpoolWriter};
 /// announces what has come together in one message: nothing is lost by its being small.
 const PACE_CHANNEL: usize = 256;
 
+/// Stops of one trial that wait for the load thread: to drain, to cut, and the end of the session.
+const STOPS: usize = 8;
+
 /// Everything that a trial needs on this agent.
 pub struct Setup {
     /// What to do.
@@ -71,7 +74,7 @@ pub enum Report {
 /// How the session steers the load thread.
 pub struct LoadHandle {
     start: Option<oneshot::Sender<Nanos>>,
-    stops: mpsc::UnboundedSender<Stop>,
+    stops: mpsc::Sender<Stop>,
     guard: Arc<Guard>,
 }
 
@@ -86,8 +89,8 @@ impl LoadHandle {
     /// Sends nothing more; with `cancel` cuts what is in flight.
     pub fn stop(&self, stop: Stop) {
         self.guard.stop();
-        // The thread has ended already: there is nothing left to stop.
-        let _ = self.stops.send(stop);
+        // Full: as many stops wait already. Closed: the thread has ended, and there is nothing left to stop.
+        let _ = self.stops.try_send(stop);
     }
 
     /// Gives up a trial that has not started.
@@ -104,7 +107,7 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let guard = Arc::new(Guard::new(Arc::clone(&setup.lease_until)));
     let (start, started) = oneshot::channel();
-    let (stops, stop_orders) = mpsc::unbounded_channel();
+    let (stops, stop_orders) = mpsc::channel(STOPS);
     let their_guard = Arc::clone(&guard);
     let work = move || {
         precise_timers();
@@ -125,7 +128,7 @@ fn precise_timers() {
 async fn trial(
     setup: Setup,
     started: oneshot::Receiver<Nanos>,
-    stops: mpsc::UnboundedReceiver<Stop>,
+    stops: mpsc::Receiver<Stop>,
     guard: Arc<Guard>,
     reports: &mpsc::Sender<Report>,
 ) -> Report {

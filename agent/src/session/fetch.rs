@@ -73,9 +73,11 @@ async fn workload(order: &TrialOrder, wire: Wire, disk: &dyn Disk, spool: &Path)
         Ok(bytes) if Digest::of(&bytes) == order.workload => bytes,
         _ => {
             let bytes = download(order, wire).await?;
-            // Kept for the next trial. An agent that cannot keep it still has it.
-            let kept = disk.create_dir_all(&dir).and_then(|()| disk.replace(&path, &bytes));
-            if let Err(e) = kept {
+            // Kept for the next trial, unless prompts are not to be kept. An agent that cannot keep it still has it.
+            let keep = || disk.create_dir_all(&dir).and_then(|()| disk.replace(&path, &bytes));
+            if order.target.keep_text
+                && let Err(e) = keep()
+            {
                 tracing::warn!(path = %path.display(), "the workload cannot be kept: {e}");
             }
             bytes

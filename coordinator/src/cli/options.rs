@@ -111,6 +111,10 @@ pub enum Arrival {
     Constant,
     /// Groups at one instant, equally far apart
     Burst,
+    /// Gaps of a gamma distribution: clusters and lulls, as strong as --cv says
+    Gamma,
+    /// Poisson with a rate that moves to --rate-end
+    Ramp,
 }
 
 /// Which endpoint.
@@ -197,6 +201,14 @@ pub struct Common {
     /// Requests in a burst, with --arrival burst [default: 16]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub burst_size: Option<u32>,
+
+    /// Standard deviation of a gap over its mean, with --arrival gamma [default: 2]
+    #[arg(long, value_name = "CV", help_heading = "Load")]
+    pub cv: Option<f64>,
+
+    /// Rate at the end of the schedule, requests per second, with --arrival ramp
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = "Load")]
+    pub rate_end: Option<String>,
 
     /// Of schedules, rows, split and order
     #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Load")]

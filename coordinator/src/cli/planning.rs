@@ -25,6 +25,9 @@ const DEFAULT_SLOS: &[&str] = &["ttft=1s", "tpot=50ms"];
 /// Requests in a burst when --burst-size is not given.
 const DEFAULT_BURST: u32 = 16;
 
+/// Clustering when --cv is not given.
+const DEFAULT_CV: f64 = 2.0;
+
 /// Trials of one run: more is a slip.
 const MAX_TRIALS: usize = 10_000;
 
@@ -84,13 +87,27 @@ fn slo_target(options: &Objectives) -> anyhow::Result<SloTarget> {
 }
 
 fn process(options: &Common) -> anyhow::Result<Process> {
-    if options.burst_size.is_some() && options.arrival != Arrival::Burst {
-        bail!("--burst-size would be ignored without --arrival burst");
+    let of_others = [
+        ("--burst-size", options.burst_size.is_some(), Arrival::Burst),
+        ("--cv", options.cv.is_some(), Arrival::Gamma),
+        ("--rate-end", options.rate_end.is_some(), Arrival::Ramp),
+    ];
+    if let Some((name, _, arrival)) = of_others.iter().find(|(_, given, of)| *given && *of != options.arrival)
+    {
+        bail!("{name} would be ignored without --arrival {}", format!("{arrival:?}").to_lowercase());
     }
     Ok(match options.arrival {
         Arrival::Poisson => Process::Poisson,
         Arrival::Constant => Process::Constant,
         Arrival::Burst => Process::Burst { size: options.burst_size.unwrap_or(DEFAULT_BURST) },
+        Arrival::Gamma => Process::Gamma { cv: options.cv.unwrap_or(DEFAULT_CV) },
+        Arrival::Ramp => {
+            let end = options.rate_end.as_deref().context("--arrival ramp needs --rate-end")?;
+            match end.parse::<OfferedRate>().map_err(|e| anyhow!("--rate-end: {e}"))? {
+                OfferedRate::PerSecond(to) => Process::Ramp { to },
+                _ => bail!("--rate-end must be a finite rate"),
+            }
+        }
     })
 }
 

@@ -1,8 +1,4 @@
-//! The run service: carries out a plan, from the first agent that joins to the report.
-//!
-//! `coordinator sweep` and `coordinator run` are clients of it. It owns the order of things: nothing is stored before
-//! the engine has answered, nothing is sent before it is written down, nothing is computed before the books are
-//! closed.
+//! The trials of a run, one after the other, and what they leave: traces, kept run, report.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,222 +6,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use common::clock::Clock;
+use anyhow::{Context, anyhow};
 use common::disk::{Disk, OsDisk};
-use common::fleet::{DrainReport, HostFacts, TargetReport};
+use common::fleet::DrainReport;
 use common::ids::{AgentName, Epoch, RunId, TrialId};
 use common::validity::{Reason, ReasonKind};
 
+use super::{Means, RunOutcome};
 use crate::analysis::{Lines, analyse};
-use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
+use crate::fleet::ToAgent;
 use crate::ingest::{self, IngestHandle};
 use crate::kept::{self, KeptAgent, KeptRun, KeptTrial};
 use crate::plan::Plan;
-use crate::record::record;
 use crate::report::{Report, TrialReport, to_json};
-use crate::rpc::Shared;
-use crate::store::{RunEvent, RunStore, Store};
+use crate::store::{RunEvent, RunStore};
 use crate::sweep::PlannedTrial;
 use crate::trial::assignment::{Assigned, assign};
-use crate::trial::drive::{StopLevel, TrialCase, Watch, drive};
+use crate::trial::drive::{TrialCase, drive};
 use crate::trial::machine::Ending;
 use crate::trial::seal;
 
 /// How long a drained agent's last traces may take to arrive.
 const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long trying the engine may take beyond the request's own timeouts.
-const CHECK_GRACE: Duration = Duration::from_secs(10);
-
-/// What somebody who watches a run is told.
-pub trait Ui: Watch {
-    /// Something to know.
-    fn note(&mut self, text: &str);
-    /// A trial begins.
-    fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64);
-    /// A trial is sealed and analysed.
-    fn trial_ended(&mut self, report: &TrialReport);
-}
-
-/// What a run leaves.
-pub struct RunOutcome {
-    /// The report; none when it ended before the first trial did.
-    pub report: Option<Report>,
-    /// Files written.
-    pub files: Vec<PathBuf>,
-    /// The operator ended it early.
-    pub interrupted: bool,
-    /// Why it ended before its last trial.
-    pub error: Option<anyhow::Error>,
-}
-
-/// What a run works with.
-pub struct Means<'a> {
-    /// The fleet.
-    pub fleet: Fleet,
-    /// The services.
-    pub shared: Arc<Shared>,
-    /// The store.
-    pub store: Store,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// The operator's wishes.
-    pub stop: StopLevel,
-    /// Who watches.
-    pub ui: &'a mut dyn Ui,
-}
-
-/// Waits for the agents, tries the engine, sends every trial and writes the report.
-///
-/// # Errors
-/// When it fails before the first trial; later errors are in the outcome, beside what was measured.
-pub async fn run(
-    mut plan: Plan,
-    run: RunId,
-    command_line: &[String],
-    mut means: Means<'_>,
-) -> anyhow::Result<RunOutcome> {
-    let prepared = prepare(&mut plan, &mut means).await;
-    if let Err(e) = &prepared {
-        // The first line: what may follow are the engine's own words, which do not belong in an agent's log.
-        let reason = e.to_string().lines().next().unwrap_or_default().to_owned();
-        means.fleet.tell_all(&ToAgent::Goodbye(format!("the run ends: {reason}")));
-    }
-    let Some(agents) = prepared? else {
-        means.fleet.tell_all(&ToAgent::Goodbye("stopped by the operator".into()));
-        let files = Vec::new();
-        return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
-    };
-    let record = record(&plan, &agents, command_line);
-    let agents = agents.into_iter().map(|(name, _)| name).collect();
-    let mut sending = Sending::begin(plan, run, agents, record, means)?;
-    let ended = sending.every_trial().await;
-    sending.finish(ended).await
-}
-
-/// Agents and engine. None when the operator stopped it.
-async fn prepare(
-    plan: &mut Plan,
-    means: &mut Means<'_>,
-) -> anyhow::Result<Option<Vec<(AgentName, HostFacts)>>> {
-    let wanted = plan.fleet.local + plan.fleet.remote;
-    if !wait_for_agents(plan, wanted, means).await? {
-        return Ok(None);
-    }
-    means.fleet.complete();
-    let members = means.fleet.registry().members();
-    let agents: Vec<_> = members.iter().map(|(n, m)| (n.clone(), m.introduction.host.clone())).collect();
-    let names: Vec<AgentName> = agents.iter().map(|(name, _)| name.clone()).collect();
-    // Every trial must be possible before the first is sent.
-    if let Some(limit) = plan.max_concurrency
-        && (limit as usize) < wanted
-    {
-        bail!(
-            "--max-concurrency {limit} is less than one for each of {wanted} agents; raise it or use fewer agents"
-        );
-    }
-    let Some(reports) = check_target(plan, &names, means).await? else { return Ok(None) };
-    let models =
-        reports.values().find(|r| !r.models.is_empty()).map(|r| r.models.as_slice()).unwrap_or_default();
-    match (&plan.target.model, models) {
-        (None, [first, rest @ ..]) => {
-            let note =
-                if rest.is_empty() { String::new() } else { format!(" (the first of {})", models.len()) };
-            means.ui.note(&format!("model        {first}, as the engine lists it{note}"));
-            plan.target.model = Some(first.clone());
-        }
-        (None, []) => means.ui.note("model        none: the engine lists none and --model was not given"),
-        (Some(_), _) => {}
-    }
-    Ok(Some(agents))
-}
-
-async fn wait_for_agents(plan: &Plan, wanted: usize, means: &mut Means<'_>) -> anyhow::Result<bool> {
-    let deadline = means.clock.monotonic() + plan.fleet.join_timeout;
-    let mut stop = means.stop.clone();
-    while !means.fleet.registry().is_full() {
-        let change = tokio::select! {
-            change = means.fleet.next() => change,
-            _ = stop.wait_for(|level| *level > 0) => return Ok(false),
-        };
-        match change {
-            Change::Joined(name) => {
-                let so_far = means.fleet.registry().members().len();
-                means.ui.note(&format!("agent        {name} joined ({so_far} of {wanted})"));
-            }
-            Change::Lost(name, reason) => bail!("agent {name}: {reason}"),
-            Change::Said(..) | Change::Tick => {}
-        }
-        if means.clock.monotonic() >= deadline && !means.fleet.registry().is_full() {
-            let joined: Vec<&str> = means.fleet.registry().members().keys().map(AgentName::as_str).collect();
-            let who = if joined.is_empty() { "none".to_owned() } else { joined.join(", ") };
-            bail!(
-                "{} of {wanted} agents joined within {}: {who}; start the others with `agent --join HOST:PORT`",
-                joined.len(),
-                humantime(plan.fleet.join_timeout)
-            );
-        }
-    }
-    Ok(true)
-}
-
-fn humantime(time: common::ids::Nanos) -> String {
-    common::slo::shown_time(time)
-}
-
-/// One probing request by every agent: each of them must reach the engine.
-async fn check_target(
-    plan: &Plan,
-    agents: &[AgentName],
-    means: &mut Means<'_>,
-) -> anyhow::Result<Option<BTreeMap<AgentName, TargetReport>>> {
-    let row = plan.workload.rows.rows.first().map(|r| r.line).unwrap_or(1);
-    let line = plan.workload.bytes.split(|&b| b == b'\n').nth(row as usize - 1).unwrap_or_default();
-    let row_json = String::from_utf8_lossy(line).trim_start_matches('\u{feff}').to_owned();
-    let target = Box::new(plan.target.clone());
-    means.fleet.tell_all(&ToAgent::Check { id: 1, target, row_json });
-    let mut reports = BTreeMap::new();
-    let patience =
-        (plan.target.connect_timeout + plan.target.connect_timeout + plan.target.total_timeout).to_duration();
-    let deadline = tokio::time::sleep(patience + CHECK_GRACE);
-    tokio::pin!(deadline);
-    let mut stop = means.stop.clone();
-    while reports.len() < agents.len() {
-        tokio::select! {
-            change = means.fleet.next() => match change {
-                Change::Said(agent, FromAgent::Target(_, report)) => {
-                    if let Some((kind, message)) = &report.failure {
-                        bail!(refusal(plan, &agent, kind.name(), message, &report));
-                    }
-                    reports.insert(agent, *report);
-                }
-                Change::Lost(agent, reason) => bail!("agent {agent} was lost while it tried the engine: {reason}"),
-                _ => {}
-            },
-            () = &mut deadline => {
-                let missing: Vec<&str> =
-                    agents.iter().filter(|a| !reports.contains_key(*a)).map(AgentName::as_str).collect();
-                bail!("no answer in time about the engine from {}", missing.join(", "));
-            }
-            _ = stop.wait_for(|level| *level > 0) => return Ok(None),
-        }
-    }
-    Ok(Some(reports))
-}
-
-/// The engine's own words, verbatim.
-fn refusal(plan: &Plan, agent: &AgentName, kind: &str, message: &str, report: &TargetReport) -> String {
-    let mut text =
-        format!("agent {agent} cannot use the engine at {}: {kind}: {message}", plan.target.base_url);
-    if !report.error_body.is_empty() {
-        text.push_str(&format!("\nthe engine answered:\n{}", report.error_body));
-    }
-    text
-}
-
 /// A run whose trials are being sent.
-struct Sending<'a> {
+pub(super) struct Sending<'a> {
     plan: Plan,
     agents: Vec<AgentName>,
     kept: KeptRun,
@@ -244,16 +49,19 @@ struct Traces {
 }
 
 impl<'a> Sending<'a> {
-    fn begin(
+    pub(super) fn begin(
         plan: Plan,
         run: RunId,
         agents: Vec<AgentName>,
         experiment: serde_json::Value,
         means: Means<'a>,
     ) -> anyhow::Result<Self> {
+        if let Some(out) = &plan.out {
+            // Before the run exists: a folder that cannot be made must not leave an empty run behind.
+            std::fs::create_dir_all(out).with_context(|| format!("--out {}", out.display()))?;
+        }
         let store = means.store.create_run(&run, means.clock.wall())?;
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
-        std::fs::create_dir_all(&folder).with_context(|| format!("--out {}", folder.display()))?;
         let kept = KeptRun {
             version: kept::VERSION,
             experiment,
@@ -278,7 +86,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends every trial. True when the operator ended it early.
-    async fn every_trial(&mut self) -> anyhow::Result<bool> {
+    pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         for planned in self.plan.trials.clone() {
             if *self.means.stop.borrow() > 0 || self.trial(planned).await? {
                 return Ok(true);
@@ -426,7 +234,7 @@ impl<'a> Sending<'a> {
     }
 
     /// The report of what was measured, whatever ended the run.
-    async fn finish(mut self, ended: anyhow::Result<bool>) -> anyhow::Result<RunOutcome> {
+    pub(super) async fn finish(mut self, ended: anyhow::Result<bool>) -> anyhow::Result<RunOutcome> {
         let (interrupted, error) = match ended {
             Ok(interrupted) => (interrupted, None),
             Err(e) => (false, Some(e)),

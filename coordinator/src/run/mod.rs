@@ -1,0 +1,93 @@
+//! The run service: carries out a plan, from the first agent that joins to the report.
+//!
+//! `coordinator sweep` and `coordinator run` are clients of it. It owns the order of things: nothing is stored before
+//! the engine has answered, nothing is sent before it is written down, nothing is computed before the books are
+//! closed.
+//!
+//! [`prepare`] gathers the agents and tries the engine; [`sending`] sends the trials and reports.
+
+mod prepare;
+mod sending;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::clock::Clock;
+use common::ids::RunId;
+
+use crate::fleet::{Fleet, ToAgent};
+use crate::plan::Plan;
+use crate::record::record;
+use crate::report::{Report, TrialReport};
+use crate::rpc::Shared;
+use crate::store::Store;
+use crate::sweep::PlannedTrial;
+use crate::trial::drive::{StopLevel, Watch};
+use prepare::prepare;
+use sending::Sending;
+
+/// What somebody who watches a run is told.
+pub trait Ui: Watch {
+    /// Something to know.
+    fn note(&mut self, text: &str);
+    /// A trial begins.
+    fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64);
+    /// A trial is sealed and analysed.
+    fn trial_ended(&mut self, report: &TrialReport);
+}
+
+/// What a run leaves.
+pub struct RunOutcome {
+    /// The report; none when it ended before the first trial did.
+    pub report: Option<Report>,
+    /// Files written.
+    pub files: Vec<PathBuf>,
+    /// The operator ended it early.
+    pub interrupted: bool,
+    /// Why it ended before its last trial.
+    pub error: Option<anyhow::Error>,
+}
+
+/// What a run works with.
+pub struct Means<'a> {
+    /// The fleet.
+    pub fleet: Fleet,
+    /// The services.
+    pub shared: Arc<Shared>,
+    /// The store.
+    pub store: Store,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The operator's wishes.
+    pub stop: StopLevel,
+    /// Who watches.
+    pub ui: &'a mut dyn Ui,
+}
+
+/// Waits for the agents, tries the engine, sends every trial and writes the report.
+///
+/// # Errors
+/// When it fails before the first trial; later errors are in the outcome, beside what was measured.
+pub async fn run(
+    mut plan: Plan,
+    run: RunId,
+    command_line: &[String],
+    mut means: Means<'_>,
+) -> anyhow::Result<RunOutcome> {
+    let prepared = prepare(&mut plan, &mut means).await;
+    if let Err(e) = &prepared {
+        // The first line: what may follow are the engine's own words, which do not belong in an agent's log.
+        let reason = e.to_string().lines().next().unwrap_or_default().to_owned();
+        means.fleet.tell_all(&ToAgent::Goodbye(format!("the run ends: {reason}")));
+    }
+    let Some(agents) = prepared? else {
+        means.fleet.tell_all(&ToAgent::Goodbye("stopped by the operator".into()));
+        let files = Vec::new();
+        return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
+    };
+    let record = record(&plan, &agents, command_line);
+    let agents = agents.into_iter().map(|(name, _)| name).collect();
+    let mut sending = Sending::begin(plan, run, agents, record, means)?;
+    let ended = sending.every_trial().await;
+    sending.finish(ended).await
+}
