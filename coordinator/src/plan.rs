@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::ids::{Digest, Nanos};
+use common::knee::FailureShare;
 use common::plan::{ArrivalPlan, Extent, OfferedRate, Process, Target};
 use common::seed::Seed;
 use common::slo::{SloSet, Target as SloTarget};
@@ -55,6 +56,10 @@ pub struct Plan {
     pub slos: SloSet,
     /// The share of requests that has to be good.
     pub slo_target: SloTarget,
+    /// Do not send rates above one that has failed.
+    pub stop_after_knee: bool,
+    /// End the sweep after a trial of which more than this share failed.
+    pub max_failures: Option<FailureShare>,
     /// Limit of requests in flight, for the whole fleet.
     pub max_concurrency: Option<u32>,
     /// Requests before each trial.

@@ -230,6 +230,14 @@ pub struct Common {
     #[command(flatten)]
     pub objectives: Objectives,
 
+    /// Skip rates above one that fails: they cannot move the knee
+    #[arg(long, help_heading = "Objectives")]
+    pub stop_after_knee: bool,
+
+    /// End the sweep after a trial of which more than this share of requests failed, such as 20%
+    #[arg(long, value_name = "SHARE", help_heading = "Objectives")]
+    pub max_failures: Option<String>,
+
     /// Exit with 3 unless every tested rate meets the objectives
     #[arg(long, help_heading = "Objectives")]
     pub gate: bool,

@@ -56,6 +56,12 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
         workload,
         slos,
         slo_target: slo_target(&options.objectives)?,
+        stop_after_knee: options.stop_after_knee,
+        max_failures: options
+            .max_failures
+            .as_ref()
+            .map(|text| text.parse().map_err(|e| anyhow!("--max-failures: {e}")))
+            .transpose()?,
         max_concurrency: options.max_concurrency,
         warmup: options.warmup,
         warm_connections: options.warm_connections,

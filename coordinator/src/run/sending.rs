@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use common::disk::{Disk, OsDisk};
 use common::fleet::DrainReport;
 use common::ids::{AgentName, Epoch, RunId, TrialId};
+use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
 use common::validity::{Reason, ReasonKind};
 
 use super::{Means, RunOutcome};
@@ -40,6 +41,8 @@ pub(super) struct Sending<'a> {
     folder: PathBuf,
     traces: Traces,
     trials: Vec<TrialReport>,
+    /// Trials that were not sent, because what was measured made them useless.
+    skipped: Vec<TrialId>,
 }
 
 /// The file of traces, written as trials end.
@@ -82,17 +85,56 @@ impl<'a> Sending<'a> {
         let ingest = ingest::start(&store)?;
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
         means.shared.open_run(run, ingest.clone());
-        Ok(Self { plan, agents, kept, means, store, ingest, folder, traces, trials: Vec::new() })
+        Ok(Self {
+            plan,
+            agents,
+            kept,
+            means,
+            store,
+            ingest,
+            folder,
+            traces,
+            trials: Vec::new(),
+            skipped: Vec::new(),
+        })
     }
 
-    /// Sends every trial. True when the operator ended it early.
+    /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         for planned in self.plan.trials.clone() {
+            if self.is_of_no_use(&planned) {
+                let text = format!("trial {}/{}", planned.trial.0 + 1, self.plan.trials.len());
+                self.means
+                    .ui
+                    .note(&format!("{text}  {} requests/s: skipped, a lower rate fails", planned.rate));
+                self.skipped.push(planned.trial);
+                continue;
+            }
             if *self.means.stop.borrow() > 0 || self.trial(planned).await? {
                 return Ok(true);
             }
+            if let (Some(share), Some(last)) = (self.plan.max_failures, self.trials.last())
+                && failures_exceed(&last.summary, share)
+            {
+                let rest = self.plan.trials.iter().map(|t| t.trial).filter(|t| *t > planned.trial);
+                self.skipped.extend(rest);
+                self.means.ui.note(&format!(
+                    "the sweep ends: more than {share} of trial {}'s requests failed",
+                    planned.trial
+                ));
+                return Ok(false);
+            }
         }
         Ok(false)
+    }
+
+    /// With --stop-after-knee: a rate above one that has failed cannot move the knee.
+    fn is_of_no_use(&self, planned: &PlannedTrial) -> bool {
+        let Some(rate) = planned.rate.per_second().filter(|_| self.plan.stop_after_knee) else {
+            return false;
+        };
+        let so_far = pool_rates(self.trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
+        lowest_failure(&so_far, &self.plan.slos, self.plan.slo_target).is_some_and(|failed| rate > failed)
     }
 
     /// One trial. True when the operator ended it early.
@@ -258,6 +300,10 @@ impl<'a> Sending<'a> {
             return Ok(RunOutcome { report: None, files, interrupted, error });
         }
         let run = self.store.id().clone();
+        if let Some(record) = self.kept.experiment.as_object_mut() {
+            record.insert("skipped_trials".into(), serde_json::json!(self.skipped));
+        }
+        self.kept.write(&self.store)?;
         let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
         let path = self.folder.join("report.json");
         OsDisk.replace(&path, to_json(&report)?.as_bytes()).with_context(|| path.display().to_string())?;

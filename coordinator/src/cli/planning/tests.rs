@@ -46,6 +46,7 @@ fn bad_options_are_named() {
         ("sweep --rates 1 --arrival weibull", "weibull"),
         ("sweep --rates 1 --burst-size 3", "--burst-size would be ignored"),
         ("sweep --rates 1 --arrival burst --burst-size 0", "--burst-size"),
+        ("sweep --rates 1 --max-failures 2", "--max-failures: 2 is not a share"),
         ("sweep --rates 1 --cv 2", "--cv would be ignored without --arrival gamma"),
         ("sweep --rates 1 --arrival gamma --cv 0", "--rates 1: "),
         ("sweep --rates 1 --arrival ramp", "--rate-end"),
