@@ -8,6 +8,8 @@ SHELL := bash
 .NOTPARALLEL:
 
 export CARGO_TERM_COLOR ?= auto
+# For the experiment record; empty outside a checkout.
+export PLIMSOLL_COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 
 CARGO ?= cargo
 PREFIX ?= $(HOME)/.local
@@ -18,7 +20,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 REAL_ENGINE ?= 1
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine bench lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -51,8 +53,14 @@ test: setup $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, wit
 	$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
 	$(CARGO) test --doc --workspace --locked
 
+proofs: setup-build ## hold the statistics against known queues, 1,000 seeds, and write docs/credibility.md (some minutes)
+	$(CARGO) run --release --locked -p proofs -- --seeds 1000 --write docs/credibility.md
+
 real-engine: setup-python ## set up llama.cpp and tiny models for the tests, in .real-engine/
 	@tests/real_engine/setup.sh
+
+bench: setup-build ## measure what Plimsoll itself costs, about 4 minutes after the build (BENCH=stream: only that)
+	@CARGO="$(CARGO)" .ci/bench.sh $(BENCH)
 
 lint: setup layout deny ## formatting, clippy, rustdoc, layout rules
 	$(CARGO) fmt --all -- --check

@@ -42,6 +42,7 @@ OURS = {
     "agent": {"common", "proto"},
     "sim-engine": set(),  # it plays another party; sharing code would hide a shared mistake
     "plimsoll-tests": {"common", "proto"},  # real binaries are run, not linked
+    "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
 }
 
 # Taken as a dev-dependency only, by every crate but the tests.
@@ -86,6 +87,7 @@ EXTERNAL = {
     | SERIALISATION
     | RANDOM
     | DEV_TOOLS,
+    "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
     "plimsoll-tests": set("bytes http http-body-util hyper rustix sha2 tokio ureq".split())
     | ERRORS_AND_LOGS
     | SERIALISATION

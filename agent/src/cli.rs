@@ -128,7 +128,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     // One control thread: it has little to do, and the cores are for the load.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
-        let (stop, shutdown) = watch::channel(false);
+        let (stop, shutdown) = watch::channel(0u8);
         if options.until_parent_exits {
             tokio::spawn(orphaned(stop.clone()));
         }
@@ -138,23 +138,25 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ctrl-c or SIGTERM: end. A trial under way is cut off here; whoever wants it drained stops the coordinator.
-async fn signals(stop: watch::Sender<bool>) {
+/// First ctrl-c or SIGTERM: the rest of a trial under way is not sent, what is in flight finishes. Second: at once.
+async fn signals(stop: watch::Sender<u8>) {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+    for level in [1, 2] {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        stop.send_replace(level);
     }
-    stop.send_replace(true);
 }
 
 /// Completes the shutdown when this process has got another parent.
-async fn orphaned(stop: watch::Sender<bool>) {
+async fn orphaned(stop: watch::Sender<u8>) {
     let parent = rustix::process::getppid();
     while rustix::process::getppid() == parent {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     tracing::warn!("the coordinator is gone");
-    stop.send_replace(true);
+    stop.send_replace(2);
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use agent::session::AgentError;
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -9,7 +10,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("agent: {e:#}");
-            ExitCode::FAILURE
+            // A command line that cannot work is the user's to mend.
+            let usage =
+                e.downcast_ref::<AgentError>().is_some_and(|e| matches!(e, AgentError::Address { .. }));
+            if usage { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -7,6 +7,10 @@ use crate::offset::Estimate;
 use crate::plan::Target;
 use crate::trace::FailureKind;
 
+/// Warm-up requests that an agent has in flight at once, unless the concurrency limit is lower. The coordinator's
+/// patience with a warm-up follows from it.
+pub const WARMUP_AT_ONCE: u32 = 8;
+
 /// What an agent says of itself when it joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Introduction {

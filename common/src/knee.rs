@@ -6,10 +6,12 @@
 //! bracket of two rates that were tested. Table-driven tests hold every case.
 
 mod rate;
+mod stop;
 #[cfg(test)]
 mod tests;
 
 pub use rate::{PooledObjective, RateLatency, RateResult, SpreadPair, TrialRef, VerdictCounts, pool_rates};
+pub use stop::{FailureShare, FailureShareError, failures_exceed, lowest_failure, should_stop_after_knee};
 
 use std::fmt;
 

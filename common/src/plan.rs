@@ -10,185 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Nanos;
 
-/// Arrivals beyond this are refused: at 32 bytes each the schedule alone would be over 3 GB.
-pub const MAX_ARRIVALS: u64 = 100_000_000;
-
-/// A finite arrival rate above zero, in requests per second.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(try_from = "f64", into = "f64")]
-pub struct Rate(f64);
-
-impl Rate {
-    /// Requests per second.
-    #[must_use]
-    pub fn per_second(self) -> f64 {
-        self.0
-    }
-}
-
-/// Why a rate was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("rate {0} is not a number of requests per second above 0 and at most 1000000 (or `inf`)")]
-pub struct RateError(String);
-
-impl TryFrom<f64> for Rate {
-    type Error = RateError;
-    fn try_from(v: f64) -> Result<Self, RateError> {
-        // Below one in a day or above a million a second is a slip of the keyboard, not a load.
-        if v.is_finite() && (1e-5..=1e6).contains(&v) { Ok(Self(v)) } else { Err(RateError(v.to_string())) }
-    }
-}
-
-impl From<Rate> for f64 {
-    fn from(r: Rate) -> f64 {
-        r.0
-    }
-}
-
-/// The configured arrival rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OfferedRate {
-    /// λ.
-    PerSecond(Rate),
-    /// All at 0.
-    Infinite,
-}
-
-impl OfferedRate {
-    /// λ, or none for `inf`.
-    #[must_use]
-    pub fn per_second(self) -> Option<f64> {
-        match self {
-            Self::PerSecond(r) => Some(r.per_second()),
-            Self::Infinite => None,
-        }
-    }
-}
-
-impl FromStr for OfferedRate {
-    type Err = RateError;
-    fn from_str(s: &str) -> Result<Self, RateError> {
-        let s = s.trim();
-        if s.eq_ignore_ascii_case("inf") {
-            return Ok(Self::Infinite);
-        }
-        let value: f64 = s.parse().map_err(|_| RateError(format!("{s:?}")))?;
-        Rate::try_from(value).map(Self::PerSecond).map_err(|_| RateError(s.to_owned()))
-    }
-}
-
-impl fmt::Display for OfferedRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PerSecond(r) => r.0.fmt(f),
-            Self::Infinite => f.write_str("inf"),
-        }
-    }
-}
-
-/// The shape of the arrivals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "process", rename_all = "snake_case")]
-pub enum Process {
-    /// Exponential gaps.
-    Poisson,
-    /// i/λ.
-    Constant,
-    /// Groups of `size`, `size`/λ apart.
-    Burst {
-        /// Requests that arrive at one instant.
-        size: u32,
-    },
-}
-
-impl fmt::Display for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Poisson => f.write_str("poisson"),
-            Self::Constant => f.write_str("constant"),
-            Self::Burst { size } => write!(f, "burst of {size}"),
-        }
-    }
-}
-
-/// How much is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Extent {
-    /// This many arrivals.
-    Requests(u64),
-    /// The arrivals of this long.
-    Duration(Nanos),
-}
-
-/// Process, rate and extent: with a seed they are a schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ArrivalPlan {
-    /// The shape.
-    pub process: Process,
-    /// λ.
-    pub rate: OfferedRate,
-    /// How much.
-    pub extent: Extent,
-}
-
-/// Why an arrival plan cannot be run.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ArrivalError {
-    /// Nothing would be sent.
-    #[error("--requests must be at least 1")]
-    NoRequests,
-    /// Nothing would be sent.
-    #[error("--duration must be above 0")]
-    NoDuration,
-    /// Without a rate a duration does not say how many.
-    #[error("a rate of inf sends everything at once: say how many with --requests, not --duration")]
-    EndlessDuration,
-    /// The schedule would not fit into memory.
-    #[error(
-        "{0} arrivals are more than the {MAX_ARRIVALS} that one trial may have: lower the rate or the duration"
-    )]
-    TooMany(u64),
-    /// A burst of nothing.
-    #[error("--burst-size must be at least 1")]
-    EmptyBurst,
-}
-
-impl ArrivalPlan {
-    /// Says whether the plan can be run.
-    ///
-    /// # Errors
-    /// See [`ArrivalError`].
-    pub fn validate(&self) -> Result<(), ArrivalError> {
-        if let Process::Burst { size: 0 } = self.process {
-            return Err(ArrivalError::EmptyBurst);
-        }
-        match (self.extent, self.rate) {
-            (Extent::Requests(0), _) => Err(ArrivalError::NoRequests),
-            (Extent::Duration(Nanos(0)), _) => Err(ArrivalError::NoDuration),
-            (Extent::Duration(_), OfferedRate::Infinite) => Err(ArrivalError::EndlessDuration),
-            (extent, rate) => {
-                let expected = match (extent, rate.per_second()) {
-                    (Extent::Requests(n), _) => n,
-                    (Extent::Duration(d), Some(lambda)) => (d.as_secs_f64() * lambda).ceil() as u64,
-                    (Extent::Duration(_), None) => 0,
-                };
-                if expected > MAX_ARRIVALS { Err(ArrivalError::TooMany(expected)) } else { Ok(()) }
-            }
-        }
-    }
-
-    /// L: the duration asked for, or N/λ; none for `inf`, which has no length.
-    #[must_use]
-    pub fn length(&self) -> Option<Nanos> {
-        match (self.extent, self.rate.per_second()) {
-            (Extent::Duration(d), _) => Some(d),
-            (Extent::Requests(n), Some(lambda)) => Some(Nanos::from_secs_f64(n as f64 / lambda)),
-            (Extent::Requests(_), None) => None,
-        }
-    }
-}
+pub use crate::schedule::arrivals::{
+    ArrivalError, ArrivalPlan, Extent, MAX_ARRIVALS, MAX_CV, MIN_CV, OfferedRate, Process, Rate, RateError,
+};
 
 /// Which endpoint is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -398,16 +222,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_that_are_no_load_are_refused() {
-        for bad in ["0", "-1", "nan", "NaN", "-inf", "1e9", "", "x", "4/s"] {
-            let e = bad.parse::<OfferedRate>().expect_err(bad);
-            assert!(e.to_string().contains("requests per second"), "{e}");
-        }
-        assert_eq!("inf".parse::<OfferedRate>().unwrap(), OfferedRate::Infinite);
-        assert_eq!(" 2.5".parse::<OfferedRate>().unwrap().per_second(), Some(2.5));
-    }
-
-    #[test]
     fn a_base_url_is_the_same_with_and_without_v1() {
         for url in [
             "http://127.0.0.1:8000",
@@ -441,19 +255,5 @@ mod tests {
             assert!(e.contains(says), "{bad}: {e}");
             assert!(!e.contains("secret"), "{e}");
         }
-    }
-
-    #[test]
-    fn extents_that_cannot_be_run_are_refused() {
-        let plan = |rate: &str, extent| ArrivalPlan {
-            process: Process::Poisson,
-            rate: rate.parse().unwrap(),
-            extent,
-        };
-        let long = Extent::Duration(Nanos::from_secs(1_000_000));
-        assert_eq!(plan("1", Extent::Requests(0)).validate(), Err(ArrivalError::NoRequests));
-        assert_eq!(plan("inf", long).validate(), Err(ArrivalError::EndlessDuration));
-        assert!(matches!(plan("1000", long).validate(), Err(ArrivalError::TooMany(_))));
-        assert_eq!(plan("4", Extent::Requests(200)).length(), Some(Nanos::from_secs(50)));
     }
 }

@@ -4,11 +4,15 @@
 //! number of agents. Arrivals never wait for completions; the first is at 0. Gaps are drawn at rate 1 and scaled, so
 //! that the same seed at another rate is the same shape, faster. Golden tests pin the values.
 
+pub(crate) mod arrivals;
+mod process;
+
 use sha2::{Digest as _, Sha256};
 
 use crate::ids::{ArrivalIndex, Digest, Nanos};
-use crate::plan::{ArrivalError, ArrivalPlan, Extent, OfferedRate, Process};
 use crate::seed::Seed;
+use arrivals::{ArrivalError, ArrivalPlan};
+use process::instants;
 
 /// One scheduled arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,57 +76,6 @@ pub fn digest(arrivals: &[Arrival]) -> Digest {
     Digest(hash.finalize().into())
 }
 
-fn instants(plan: &ArrivalPlan, seed: Seed) -> Vec<Nanos> {
-    let mut unit = UnitProcess::new(plan.process, seed);
-    // Positions at rate 1 become nanoseconds by one multiplication: the shape does not depend on the rate.
-    let scale = match plan.rate {
-        OfferedRate::PerSecond(rate) => 1e9 / rate.per_second(),
-        OfferedRate::Infinite => 0.0,
-    };
-    let at = |position: f64| Nanos((position * scale).round() as u64);
-    match plan.extent {
-        Extent::Requests(n) => (0..n).map(|_| at(unit.next_position())).collect(),
-        Extent::Duration(length) => std::iter::repeat_with(|| at(unit.next_position()))
-            .take_while(|&instant| instant < length)
-            .collect(),
-    }
-}
-
-/// Positions of arrivals at rate 1, the first at 0.
-struct UnitProcess {
-    process: Process,
-    random: crate::seed::Stream,
-    count: u64,
-    // Sum of the gaps with Neumaier's compensation: after 10^8 gaps a plain sum is off by more than a gap's jitter.
-    sum: f64,
-    lost: f64,
-}
-
-impl UnitProcess {
-    fn new(process: Process, seed: Seed) -> Self {
-        Self { process, random: seed.stream("arrival gaps"), count: 0, sum: 0.0, lost: 0.0 }
-    }
-
-    fn next_position(&mut self) -> f64 {
-        let position = match self.process {
-            Process::Constant => self.count as f64,
-            Process::Burst { size } => (self.count / u64::from(size) * u64::from(size)) as f64,
-            Process::Poisson => {
-                if self.count > 0 {
-                    let gap = self.random.unit_exponential();
-                    let sum = self.sum + gap;
-                    let (large, small) = if self.sum >= gap { (self.sum, gap) } else { (gap, self.sum) };
-                    self.lost += (large - sum) + small;
-                    self.sum = sum;
-                }
-                self.sum + self.lost
-            }
-        };
-        self.count += 1;
-        position
-    }
-}
-
 /// Which row an arrival carries: every row once in a seeded order, then every row once in another.
 struct RowOrder {
     random: crate::seed::Stream,
@@ -161,109 +114,4 @@ pub fn warmup_rows(schedule: &Schedule, rows: u32, wanted: u32) -> Vec<(u32, boo
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn plan(process: Process, rate: &str, extent: Extent) -> ArrivalPlan {
-        ArrivalPlan { process, rate: rate.parse().unwrap(), extent }
-    }
-
-    fn at(s: &Schedule) -> Vec<u64> {
-        s.arrivals.iter().map(|a| a.at.0).collect()
-    }
-
-    /// Golden values, computed by a second implementation (ChaCha8 by its definition, in another language): a recorded
-    /// seed must mean the same schedule for ever and on every platform.
-    #[test]
-    fn schedules_are_pinned() {
-        let poisson = plan(Process::Poisson, "4", Extent::Requests(6));
-        let s = Schedule::generate(&poisson, Seed(7), 5).unwrap();
-        let rows: Vec<u32> = s.arrivals.iter().map(|a| a.row).collect();
-        assert_eq!((at(&s), rows), golden_poisson());
-        assert_eq!(s.digest.to_string(), GOLDEN_DIGEST);
-    }
-
-    fn golden_poisson() -> (Vec<u64>, Vec<u32>) {
-        (vec![0, 308283969, 1064989235, 1687277536, 1913833917, 2005280624], vec![3, 2, 0, 4, 1, 0])
-    }
-
-    const GOLDEN_DIGEST: &str = "460539d6fac4fa73b7ac25346610882ef7966452b852f889443be58db70c64c3";
-
-    #[test]
-    fn constant_and_burst_are_what_they_say() {
-        let three = Extent::Requests(5);
-        let constant = Schedule::generate(&plan(Process::Constant, "4", three), Seed(1), 1).unwrap();
-        assert_eq!(at(&constant), [0, 250_000_000, 500_000_000, 750_000_000, 1_000_000_000]);
-        let burst = Schedule::generate(&plan(Process::Burst { size: 2 }, "4", three), Seed(1), 1).unwrap();
-        assert_eq!(at(&burst), [0, 0, 500_000_000, 500_000_000, 1_000_000_000]);
-        let all = Schedule::generate(&plan(Process::Poisson, "inf", three), Seed(1), 1).unwrap();
-        assert_eq!(at(&all), [0; 5]);
-        let second = Extent::Duration(Nanos::from_secs(1));
-        assert_eq!(
-            Schedule::generate(&plan(Process::Constant, "4", second), Seed(1), 1).unwrap().arrivals.len(),
-            4
-        );
-    }
-
-    /// Mean 1/λ and, for exponential gaps, a coefficient of variation of 1.
-    #[test]
-    fn poisson_gaps_are_exponential() {
-        let s = Schedule::generate(&plan(Process::Poisson, "100", Extent::Requests(100_001)), Seed(3), 9)
-            .unwrap();
-        let gaps: Vec<f64> = s.arrivals.windows(2).map(|w| (w[1].at - w[0].at).as_secs_f64()).collect();
-        let n = gaps.len() as f64;
-        let mean = gaps.iter().sum::<f64>() / n;
-        let cv = (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / n).sqrt() / mean;
-        // 5 standard errors: the mean's is 1/√n, the CV's is about 1/√n too.
-        let tolerance = 5.0 / n.sqrt();
-        assert!((mean * 100.0 - 1.0).abs() < tolerance, "mean {mean}");
-        assert!((cv - 1.0).abs() < tolerance, "cv {cv}");
-        // Kolmogorov–Smirnov against 1 − exp(−λt), critical value for α = 0.001.
-        let mut sorted = gaps;
-        sorted.sort_unstable_by(f64::total_cmp);
-        let distance =
-            sorted.iter().enumerate().map(|(i, g)| ((i as f64 + 0.5) / n - (1.0 - (-100.0 * g).exp())).abs());
-        assert!(distance.fold(0.0, f64::max) < 1.95 / n.sqrt());
-    }
-
-    proptest! {
-        #[test]
-        fn every_schedule_is_ordered_counted_and_repeatable(
-            seed: u64, n in 1u64..500, rows in 1u32..40, rate in 0.1f64..1000.0, kind in 0usize..3,
-        ) {
-            let process = [Process::Poisson, Process::Constant, Process::Burst { size: 7 }][kind];
-            let p = plan(process, &rate.to_string(), Extent::Requests(n));
-            let s = Schedule::generate(&p, Seed(seed), rows).unwrap();
-            prop_assert_eq!(&s, &Schedule::generate(&p, Seed(seed), rows).unwrap());
-            prop_assert_eq!(s.arrivals.len() as u64, n);
-            prop_assert_eq!(s.arrivals[0].at, Nanos::ZERO);
-            prop_assert!(s.arrivals.windows(2).all(|w| w[0].at <= w[1].at && w[0].index < w[1].index));
-            // Each row is used as often as any other, to within one.
-            let mut uses = vec![0u64; rows as usize];
-            s.arrivals.iter().for_each(|a| uses[a.row as usize] += 1);
-            prop_assert!(uses.iter().max().unwrap() - uses.iter().min().unwrap() <= 1);
-        }
-
-        /// The same seed at another rate is the same shape: instants scale, rows stay.
-        #[test]
-        fn the_shape_does_not_depend_on_the_rate(seed: u64, n in 2u64..300) {
-            let slow = Schedule::generate(&plan(Process::Poisson, "2", Extent::Requests(n)), Seed(seed), 9).unwrap();
-            let fast = Schedule::generate(&plan(Process::Poisson, "8", Extent::Requests(n)), Seed(seed), 9).unwrap();
-            for (s, f) in slow.arrivals.iter().zip(&fast.arrivals) {
-                prop_assert!(s.at.0.abs_diff(f.at.0 * 4) <= 3);
-                prop_assert_eq!(s.row, f.row);
-            }
-        }
-
-        #[test]
-        fn warm_up_takes_unused_rows_first(n in 1u64..60, rows in 1u32..40, wanted in 0u32..50) {
-            let s = Schedule::generate(&plan(Process::Constant, "2", Extent::Requests(n)), Seed(1), rows).unwrap();
-            let warm = warmup_rows(&s, rows, wanted);
-            prop_assert_eq!(warm.len(), wanted as usize);
-            for (row, taken) in warm {
-                prop_assert!(taken || s.arrivals.iter().all(|a| a.row != row));
-            }
-        }
-    }
-}
+mod tests;

@@ -57,6 +57,44 @@ impl Stream {
         -libm::log(self.open_unit())
     }
 
+    /// Normally distributed with mean 0 and variance 1, by Marsaglia's polar method (Marsaglia and Bray, A convenient
+    /// method for generating normal variables, SIAM Review 6, 1964). The second of the pair is dropped, so that what
+    /// comes next does not depend on how often this was called before.
+    pub fn unit_normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.open_unit() - 1.0, 2.0 * self.open_unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * libm::log(square) / square).sqrt();
+            }
+        }
+    }
+
+    /// Gamma distributed with `shape` above 0 and scale 1 (so with mean `shape`), by Marsaglia and Tsang, A simple
+    /// method for generating gamma variables, ACM Transactions on Mathematical Software 26, 2000; for a shape below 1
+    /// with their power of a uniform number. A very small shape gives many values that are 0 in floating point.
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        debug_assert!(shape > 0.0, "a gamma distribution of no shape");
+        if shape < 1.0 {
+            let above = self.gamma(shape + 1.0);
+            // u^(1/shape) by its logarithm: underflow is 0, which is the nearest number.
+            return above * libm::exp(libm::log(self.open_unit()) / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.unit_normal();
+            let root = 1.0 + c * x;
+            if root <= 0.0 {
+                continue;
+            }
+            let v = root * root * root;
+            if libm::log(self.open_unit()) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+                return d * v;
+            }
+        }
+    }
+
     /// Uniform in `0..bound`, without bias (Lemire's multiply-shift with rejection). `bound` must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "a range with nothing in it");

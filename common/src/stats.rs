@@ -1,8 +1,22 @@
-//! Exact statistics from raw samples: percentiles, their distribution, and the spread over repeats.
+//! Exact statistics from raw samples: percentiles, their distribution, the spread over repeats, and intervals by batch
+//! means.
 //!
 //! A percentile is linearly interpolated between sorted samples (rank p/100·(N−1)) and taken from every raw sample:
 //! no histogram, no sketch. Property tests hold it against a naive sort. This module must never drop, clip or bin a
 //! sample, and never show a percentile of nothing as 0.
+
+mod batches;
+mod interval;
+mod student;
+mod sums;
+
+pub use batches::{
+    BATCH_COUNTS, BATCH_LENGTH_IN_MEDIANS, Batching, MAX_LAG1, MIN_BEYOND_PERCENTILE, MIN_MISSED,
+    MIN_REQUESTS_PER_BATCH, Observation, ShareBatch, WIDENING_MEAN, WIDENING_SHARE, mean_interval,
+    percentile_interval, pooled_share,
+};
+pub use interval::{Interval, NoInterval};
+pub use student::t_quantile;
 
 use serde::{Deserialize, Serialize};
 
@@ -195,5 +209,9 @@ impl Spread {
     }
 }
 
+#[cfg(test)]
+mod coverage;
+#[cfg(test)]
+pub(crate) mod queues;
 #[cfg(test)]
 mod tests;

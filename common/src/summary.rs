@@ -11,12 +11,16 @@ mod build;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod in_flight;
+mod intervals;
 mod latency;
 mod queue;
+mod saturation;
 #[cfg(test)]
 mod tests;
 
 pub use build::Summariser;
+pub use intervals::Intervals;
+pub use saturation::Saturation;
 
 use std::collections::BTreeMap;
 
@@ -149,6 +153,16 @@ pub struct Numbers {
     pub objectives: Vec<ObjectiveResult>,
     /// Requests in flight.
     pub in_flight: InFlight,
+    /// Whether in-flight grew beyond its noise over the trial. None for `inf`, where the load changes over the trial,
+    /// and where there are too few requests to tell.
+    #[serde(default)]
+    pub saturated: Option<bool>,
+    /// What `saturated` was decided by.
+    #[serde(default)]
+    pub saturation: Option<Saturation>,
+    /// 95% confidence intervals, or why there are none.
+    #[serde(default)]
+    pub intervals: Intervals,
     /// Requests by the engine's finish reason, failures included; those without one are left out.
     pub finish_reasons: BTreeMap<String, u64>,
     /// Distributions over the successes, seconds.
@@ -184,6 +198,10 @@ pub struct InFlight {
     pub peak: u64,
     /// Little's law as a check: achieved rate × mean E2E. Near `mean` in a stationary trial without client queue.
     pub littles_law: Option<f64>,
+    /// `littles_law` / `mean` − 1. Far from 0 in a trial that is not stationary (its in-flight grew, or its drain is
+    /// long), or that has failures or a client queue.
+    #[serde(default)]
+    pub littles_law_relative_difference: Option<f64>,
 }
 
 /// The distribution of each metric, seconds.

@@ -3,7 +3,7 @@
 //! `run.json` in the run's folder, replaced whole after every sealed trial. A trial that is not in it is not sealed.
 
 use common::fleet::Health;
-use common::ids::{AgentName, Digest, Epoch};
+use common::ids::{AgentName, Digest, Epoch, Nanos};
 use common::offset::Estimate;
 use common::plan::{Extent, Process};
 use common::slo::{SloSet, Target as SloTarget};
@@ -72,6 +72,8 @@ pub struct KeptAgent {
     pub lost: bool,
     /// How it fared; none when it did not say.
     pub health: Option<Health>,
+    /// How late its pacer first looked at the clock, nanoseconds after the start.
+    pub start_skew: Option<Nanos>,
 }
 
 impl KeptAgent {

@@ -49,7 +49,7 @@ fn plimsoll() -> Value {
     let binary = std::env::current_exe().and_then(std::fs::read).ok();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "commit": option_env!("PLIMSOLL_COMMIT"),
+        "commit": option_env!("PLIMSOLL_COMMIT").filter(|commit| !commit.is_empty()),
         "binary_sha256": binary.map(|bytes| common::ids::Digest::of(&bytes)),
         "generator": GENERATOR,
     })

@@ -1,6 +1,5 @@
 //! An `agent` that is started by hand.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,10 +17,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent that joins `address` under `name`.
+    /// Starts an agent that joins `address`, a HOST:PORT, under `name`.
     #[must_use]
     #[track_caller]
-    pub fn start(name: &str, address: SocketAddr, options: &[&str]) -> Self {
+    pub fn start(name: &str, address: impl ToString, options: &[&str]) -> Self {
         Self::start_with(name, address, options, &[])
     }
 
@@ -31,7 +30,12 @@ impl Agent {
     /// When it cannot be started.
     #[must_use]
     #[track_caller]
-    pub fn start_with(name: &str, address: SocketAddr, options: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub fn start_with(
+        name: &str,
+        address: impl ToString,
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let folder = TempDir::new().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let mut command = Command::new(binary("agent"));
         command.args(["--join", &address.to_string(), "--name", name, "--spool"]).arg(folder.path());

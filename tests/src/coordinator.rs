@@ -20,6 +20,7 @@ pub struct Coordinator {
     command: Command,
     folder: Arc<TempDir>,
     data: PathBuf,
+    secrets: Option<TempDir>,
 }
 
 impl Coordinator {
@@ -49,7 +50,7 @@ impl Coordinator {
         });
         let mut command = Command::new(binary("coordinator"));
         command.arg(subcommand).arg("--data").arg(&data).current_dir(folder.path());
-        Self { command, folder, data }
+        Self { command, folder, data, secrets: None }
     }
 
     /// For tests whose subject is not how late a busy machine sends, nor what a warm-up does.
@@ -97,6 +98,21 @@ impl Coordinator {
         self
     }
 
+    /// Writes a secret into a file outside its folder, and gives an option that file.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    #[track_caller]
+    pub fn secret(mut self, option: &str, content: &str) -> Self {
+        let folder = TempDir::new().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
+        let path = folder.path().join("secret");
+        std::fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        self.command.arg(option).arg(path);
+        self.secrets = Some(folder);
+        self
+    }
+
     /// Writes a workload of these rows.
     #[must_use]
     #[track_caller]
@@ -109,7 +125,8 @@ impl Coordinator {
     #[must_use]
     #[track_caller]
     pub fn start(self) -> Running {
-        Running { process: Process::start(self.command), folder: self.folder, data: self.data }
+        let process = Process::start(self.command);
+        Running { process, folder: self.folder, data: self.data, _secrets: self.secrets }
     }
 
     /// Starts it and waits for its end.
@@ -127,6 +144,7 @@ pub struct Running {
     pub process: Process,
     folder: Arc<TempDir>,
     data: PathBuf,
+    _secrets: Option<TempDir>,
 }
 
 impl Running {
@@ -244,7 +262,9 @@ impl Finished {
     pub fn expect_no_results(&self) {
         let found = crate::search::files(self.folder.path());
         let result = |path: &&PathBuf| {
-            path.ends_with("report.json") || path.ends_with("traces.jsonl") || path.extension().is_some_and(|e| e == "seg")
+            path.ends_with("report.json")
+                || path.ends_with("traces.jsonl")
+                || path.extension().is_some_and(|e| e == "seg")
         };
         let results: Vec<_> = found.iter().filter(result).collect();
         assert!(results.is_empty() && self.runs().is_empty(), "it left {results:?}: {}", self.story());

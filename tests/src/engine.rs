@@ -102,7 +102,10 @@ impl Engine {
 pub fn arrival_order(log: &[Value]) -> Vec<u64> {
     let index = |entry: &Value| {
         let id = text(entry, "/request_id");
-        id.rsplit('/').next().and_then(|index| index.parse().ok()).unwrap_or_else(|| panic!("no index in {id}"))
+        id.rsplit('/')
+            .next()
+            .and_then(|index| index.parse().ok())
+            .unwrap_or_else(|| panic!("no index in {id}"))
     };
     log.iter().map(index).collect()
 }

@@ -26,13 +26,19 @@ impl LlamaServer {
     #[track_caller]
     pub fn start(model: &str, slots: u32) -> Option<Self> {
         let Some(folder) = std::env::var_os(VARIABLE).filter(|f| !f.is_empty()).map(PathBuf::from) else {
-            println!("skipped: {VARIABLE} is not set; `make test` sets up a real llama.cpp and runs this test");
+            println!(
+                "skipped: {VARIABLE} is not set; `make test` sets up a real llama.cpp and runs this test"
+            );
             return None;
         };
         let python = folder.join("venv/bin/python");
         let gguf = folder.join(format!("{model}.gguf"));
         for file in [&python, &gguf] {
-            assert!(file.is_file(), "{VARIABLE} is set and {} is missing: `make real-engine`", file.display());
+            assert!(
+                file.is_file(),
+                "{VARIABLE} is set and {} is missing: `make real-engine`",
+                file.display()
+            );
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("real_engine/serve.py");
         let mut command = Command::new(python);

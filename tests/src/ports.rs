@@ -12,10 +12,3 @@ fn listen() -> (TcpListener, SocketAddr) {
 pub fn free_port() -> SocketAddr {
     listen().1
 }
-
-/// An address on which nobody answers: nobody listens, and while the listener is held nobody else is given it... by
-/// the kernel, which hands out other numbers first.
-#[must_use]
-pub fn closed_port() -> SocketAddr {
-    free_port()
-}

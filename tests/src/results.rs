@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::values::{by, count, counts, list, text};
+use crate::values::{brief, by, count, counts, list, text};
 
 /// The clocks of a trace, in the order in which they must stand.
 pub const CLOCKS: [&str; 8] = [
@@ -106,9 +106,13 @@ impl Results {
             let (number, summary) = (count(trial, "/trial"), &trial["summary"]);
             let fail = |what: String| Err(format!("trial {number}: {what} in {summary:#}"));
             let requests = count(summary, "/requests");
-            for (key, expected) in
-                [("scheduled", requests), ("recorded", requests), ("missing", 0), ("duplicates", 0), ("unknown", 0)]
-            {
+            for (key, expected) in [
+                ("scheduled", requests),
+                ("recorded", requests),
+                ("missing", 0),
+                ("duplicates", 0),
+                ("unknown", 0),
+            ] {
                 if summary["conservation"][key] != expected {
                     return fail(format!("{key} is not {expected}"));
                 }
@@ -144,13 +148,18 @@ impl Results {
 }
 
 /// The clocks of a trace must stand in their order; one that was never reached is null, and so are those that
-/// follow from it.
+/// follow from it. An arrival that is given up before it is due ends before it.
 fn in_order(trace: &Value) -> Result<(), String> {
-    let known: Vec<u64> = CLOCKS.iter().filter_map(|clock| trace[*clock].as_u64()).collect();
-    let reached: Vec<bool> = CLOCKS[..7].iter().map(|clock| !trace[*clock].is_null()).collect();
-    let success = trace["outcome"] == "success";
-    if !known.is_sorted() || !reached.is_sorted_by(|a, b| a >= b) || (success && known.len() < CLOCKS.len()) {
-        return Err(format!("clocks out of order: {trace:#}"));
+    let (stages, last) = CLOCKS.split_at(CLOCKS.len() - 1);
+    let reached: Vec<Option<u64>> = stages.iter().map(|clock| trace[*clock].as_u64()).collect();
+    let mut known: Vec<u64> = reached.iter().flatten().copied().collect();
+    if trace["outcome"] != "not_dispatched" {
+        known.push(count(trace, &format!("/{}", last[0])));
     }
-    Ok(())
+    let complete = trace["outcome"] != "success" || known.len() == CLOCKS.len();
+    if complete && known.is_sorted() && reached.is_sorted_by(|a, b| a.is_some() >= b.is_some()) {
+        Ok(())
+    } else {
+        Err(format!("clocks out of order: {}", brief(trace)))
+    }
 }

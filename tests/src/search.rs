@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use common::trace::segment::{FILE_MAGIC, scan};
+
 /// All files below a folder.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -19,16 +21,33 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files below a folder that hold `text`, compressed or not: blocks of traces are zstd, so a search in the raw
-/// bytes alone would prove nothing of them.
+/// The files below a folder that hold `text`. Segments are compressed: of those, what the blocks hold is searched too.
+///
+/// # Panics
+/// When a segment cannot be read: then a search would prove nothing.
 #[must_use]
+#[track_caller]
 pub fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = files(folder);
     found.retain(|path| {
         let bytes = std::fs::read(path).unwrap_or_default();
-        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        let holds = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        holds(&bytes) || (bytes.starts_with(FILE_MAGIC) && holds(unpacked(path, &bytes).as_bytes()))
     });
     found
+}
+
+#[track_caller]
+fn unpacked(path: &Path, segment: &[u8]) -> String {
+    let fail = |e: &dyn std::fmt::Display| -> ! { panic!("{}: {e}", path.display()) };
+    let blocks = scan(segment).unwrap_or_else(|e| fail(&e)).blocks;
+    let mut said = String::new();
+    for (_, block) in blocks {
+        for trace in block.traces().unwrap_or_else(|e| fail(&e)) {
+            said.push_str(&format!("{trace:?}\n"));
+        }
+    }
+    said
 }
 
 /// A process' command line, its arguments separated by spaces; empty when it has ended.

@@ -74,7 +74,8 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 pub fn counts(value: &Value, pointer: &str) -> BTreeMap<String, u64> {
     let object = at(value, pointer).as_object();
     let object = object.unwrap_or_else(|| panic!("{pointer} is no object in {value:#}"));
-    let count = |v: &Value| v.as_u64().unwrap_or_else(|| panic!("{pointer} holds more than counts in {value:#}"));
+    let count =
+        |v: &Value| v.as_u64().unwrap_or_else(|| panic!("{pointer} holds more than counts in {value:#}"));
     object.iter().map(|(name, v)| (name.clone(), count(v))).collect()
 }
 
@@ -87,4 +88,14 @@ pub fn by<'a>(values: impl IntoIterator<Item = &'a Value>, pointer: &str) -> BTr
         *groups.entry(name.to_owned()).or_default() += 1;
     }
     groups
+}
+
+/// A trace for a failure's message: without its text and the stamps of every event.
+#[must_use]
+pub fn brief(trace: &Value) -> String {
+    let mut brief = trace.clone();
+    if let Some(fields) = brief.as_object_mut() {
+        fields.retain(|name, value| !value.is_null() && !["content_ns", "output"].contains(&name.as_str()));
+    }
+    brief.to_string()
 }

@@ -57,11 +57,17 @@ impl Guard {
         self.stop.store(true, Ordering::Release);
     }
 
+    /// Whether the lease has run out.
+    #[must_use]
+    pub fn lease_expired(&self, clock: &dyn Clock) -> bool {
+        clock.boottime().0 >= self.lease_until.load(Ordering::Acquire)
+    }
+
     fn check(&self, clock: &dyn Clock) -> Option<PaceEnd> {
         if self.stop.load(Ordering::Acquire) {
             return Some(PaceEnd::Stopped);
         }
-        (clock.boottime().0 >= self.lease_until.load(Ordering::Acquire)).then_some(PaceEnd::LeaseExpired)
+        self.lease_expired(clock).then_some(PaceEnd::LeaseExpired)
     }
 }
 

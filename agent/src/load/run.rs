@@ -67,7 +67,12 @@ impl Part {
     }
 }
 
+/// Why nothing is sent after the lease.
+const LEASE_OVER: &str = "the agent's lease ran out: no answer from the coordinator";
+
 /// Sends `part` as `pace` announces it and gives every trace to `sink`. Returns when every arrival has its trace.
+///
+/// `lease_over` is asked before anything is sent: an arrival that waited for a permit is not the pacer's any more.
 pub async fn run(
     part: &Part,
     client: Arc<Client>,
@@ -75,6 +80,7 @@ pub async fn run(
     counters: Arc<Counters>,
     mut pace: mpsc::Receiver<Pace>,
     mut stops: mpsc::Receiver<Stop>,
+    lease_over: impl Fn() -> bool,
     mut sink: impl FnMut(Trace),
 ) {
     let mut dispatcher = match (part.closed, part.permits) {
@@ -99,7 +105,7 @@ pub async fn run(
             message = pace.recv(), if pacing => match message {
                 Some(Pace::Due(count)) => Event::Due(count),
                 Some(Pace::Ended(PaceEnd::LeaseExpired)) => {
-                    Event::Stop("the agent's lease ran out: no answer from the coordinator".into())
+                    Event::Stop(LEASE_OVER.into())
                 }
                 Some(Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped)) => Event::Tick,
                 None => { pacing = false; Event::Tick }
@@ -113,13 +119,17 @@ pub async fn run(
             }
             stop = stops.recv(), if controlled => match stop {
                 Some(stop) => {
-                    let _ = cancel.send(stop.cancel);
+                    // A later stop must not take an earlier cut back.
+                    cancel.send_modify(|cut| *cut |= stop.cancel);
                     Event::Stop(stop.reason)
                 }
                 None => { controlled = false; Event::Tick }
             },
             () = until(dispatcher.next_deadline(), &clock) => Event::Tick,
         };
+        if lease_over() {
+            dispatcher.on(Event::Stop(LEASE_OVER.into()), clock.now(), &mut effects);
+        }
         dispatcher.on(event, clock.now(), &mut effects);
         for effect in effects.drain(..) {
             match effect {
@@ -189,3 +199,6 @@ async fn until(deadline: Option<Nanos>, clock: &TrialClock) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,7 @@ fn precise_timers() {
 
 async fn trial(
     setup: Setup,
-    started: oneshot::Receiver<Nanos>,
+    mut started: oneshot::Receiver<Nanos>,
     stops: mpsc::Receiver<Stop>,
     guard: Arc<Guard>,
     reports: &mpsc::Sender<Report>,
@@ -147,7 +147,12 @@ async fn trial(
         client.warm(wanted).await.map_err(|f| StageError::failure("connect", &f))?;
         Ok(client)
     };
-    let client = match prepared.await {
+    let prepared = tokio::select! {
+        prepared = prepared => prepared,
+        // Called off: a warm-up must not go on loading the engine.
+        _ = &mut started => return Report::Abandoned,
+    };
+    let client = match prepared {
         Ok(client) => client,
         Err(e) => return Report::Prepared(Err(e)),
     };
@@ -165,7 +170,7 @@ async fn trial(
     trial_clock.set_t0(start);
     let watched = Watched::begin(start, &clock);
     let (announce, announced) = mpsc::channel(PACE_CHANNEL);
-    let pacer = match spawn_pacer(&part, start, guard, Arc::clone(&clock), announce) {
+    let pacer = match spawn_pacer(&part, start, Arc::clone(&guard), Arc::clone(&clock), announce) {
         Ok(pacer) => pacer,
         Err(e) => return Report::Prepared(Err(StageError::new("start", e))),
     };
@@ -175,7 +180,8 @@ async fn trial(
             lost.trace_lost();
         }
     };
-    run(&part, client, trial_clock, counters, announced, stops, sink).await;
+    let lease_over = || guard.lease_expired(&*clock);
+    run(&part, client, trial_clock, counters, announced, stops, lease_over, sink).await;
     let mut health = watched.end(&*clock);
     // The dispatcher is drained, so the pacer has nothing left to announce and ends at its next look.
     let paced = tokio::task::spawn_blocking(move || pacer.join()).await;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use common::fleet::TrialOrder;
+use common::fleet::{TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{ArrivalIndex, Nanos};
 use common::trace::{Failure, Unsent};
 use common::workload::{Row, RowBody, Workload};
@@ -13,9 +13,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::engine::{Client, Outgoing, Requests};
-
-/// Warm-up requests in flight at once.
-const AT_ONCE: usize = 8;
 
 /// Why a trial cannot go on, with the stage at which it ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +44,7 @@ impl StageError {
 pub async fn run(order: &TrialOrder, workload: &Workload, client: Client) -> Result<(), StageError> {
     let client = Arc::new(client);
     let requests = Requests::new(&order.target);
-    let at_once = order.permits.map_or(AT_ONCE, |p| AT_ONCE.min(p as usize));
+    let at_once = order.permits.map_or(WARMUP_AT_ONCE, |p| WARMUP_AT_ONCE.min(p)) as usize;
     let mut rows = (0u64..).zip(&order.warmup);
     let mut running = JoinSet::new();
     let (_keep, never) = watch::channel(false);

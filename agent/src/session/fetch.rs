@@ -83,7 +83,10 @@ async fn workload(order: &TrialOrder, wire: Wire, disk: &dyn Disk, spool: &Path)
             bytes
         }
     };
-    Workload::parse(&bytes).map_err(|e| format!("the workload: {e}"))
+    // A large one takes seconds, and this thread keeps the lease.
+    let parsed =
+        tokio::task::spawn_blocking(move || Workload::parse(&bytes)).await.map_err(|e| e.to_string())?;
+    parsed.map_err(|e| format!("the workload: {e}"))
 }
 
 async fn download(order: &TrialOrder, wire: Wire) -> Result<Vec<u8>, String> {

@@ -98,11 +98,14 @@ struct Agent {
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Serves coordinators until `shutdown` turns true, or after the first with `once`.
+/// How urgently an agent is to end: 0 not at all, 1 after the trial under way, whose rest is not sent, 2 at once.
+pub type Shutdown = watch::Receiver<u8>;
+
+/// Serves coordinators until `shutdown` says so, or after the first with `once`.
 ///
 /// # Errors
 /// See [`AgentError`]; a coordinator that cannot be reached is not an error, it is waited for.
-pub async fn run(config: AgentConfig, mut shutdown: watch::Receiver<bool>) -> Result<(), AgentError> {
+pub async fn run(config: AgentConfig, mut shutdown: Shutdown) -> Result<(), AgentError> {
     let mut agent = Agent {
         clock_model: ClockModel::new(Arc::clone(&config.clock)),
         config,
@@ -134,7 +137,7 @@ pub async fn run(config: AgentConfig, mut shutdown: watch::Receiver<bool>) -> Re
                 Err(join::JoinError::Fatal(e)) => return Err(e),
                 Err(join::JoinError::Again(reason)) => reason,
             },
-            () = stopped(&mut shutdown) => return Ok(()),
+            _ = asked_to_end(&mut shutdown, 0) => return Ok(()),
         };
         // The same reason every few seconds would bury everything else.
         if said != told {
@@ -143,16 +146,16 @@ pub async fn run(config: AgentConfig, mut shutdown: watch::Receiver<bool>) -> Re
         }
         tokio::select! {
             () = tokio::time::sleep(jitter(backoff)) => {}
-            () = stopped(&mut shutdown) => return Ok(()),
+            _ = asked_to_end(&mut shutdown, 0) => return Ok(()),
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
 }
 
-/// Completes when the agent is to end.
-async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+/// Completes when the agent is to end, more urgently than `seen`; says how urgently.
+async fn asked_to_end(shutdown: &mut Shutdown, seen: u8) -> u8 {
     // The sender lives as long as the process; if it is gone, so are we.
-    let _ = shutdown.wait_for(|stop| *stop).await;
+    shutdown.wait_for(|level| *level > seen).await.map_or(2, |level| *level)
 }
 
 /// Between half and all of `d`, so that a fleet that lost its coordinator does not come back in step.

@@ -17,6 +17,8 @@ use super::join::Wire;
 const BURST: u64 = 24;
 /// Between two single probes while a session lasts.
 const EVERY: Duration = Duration::from_secs(5);
+/// After a probe that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 /// An answer that takes longer bounds nothing that is worth knowing.
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -55,15 +57,22 @@ impl ClockModel {
         self.estimate().ok_or_else(|| "no clock probe was usable".to_owned())
     }
 
-    /// Probes now and then until the connection breaks or the task is dropped.
+    /// Probes now and then until the task is dropped. A probe that fails costs this one, not those after it.
     pub(super) async fn keep(self, wire: Wire) {
-        let Ok(mut probes) = Probes::open(self, wire).await else { return };
-        for number in 0.. {
-            if let Err(e) = probes.one(number).await {
-                tracing::debug!("clock probes ended: {e}");
-                return;
+        loop {
+            match Probes::open(self.clone(), wire.clone()).await {
+                Ok(mut probes) => {
+                    for number in 0.. {
+                        if let Err(e) = probes.one(number).await {
+                            tracing::warn!("a clock probe failed: {e}");
+                            break;
+                        }
+                        tokio::time::sleep(EVERY).await;
+                    }
+                }
+                Err(e) => tracing::warn!("no clock probes: {e}"),
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }

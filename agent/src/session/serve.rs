@@ -11,13 +11,13 @@ use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
     coordinator_message::Kind as Hear,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
-use super::{Agent, SessionEnd, check, stopped};
+use super::{Agent, SessionEnd, Shutdown, asked_to_end, check};
 use crate::host;
 use crate::load::run::Stop;
 use crate::load::thread::Report;
@@ -43,7 +43,7 @@ struct Session<'a> {
 }
 
 /// Serves one coordinator until the session ends.
-pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut watch::Receiver<bool>) -> SessionEnd {
+pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown) -> SessionEnd {
     let (found, mut inbox) = mpsc::channel(8);
     let welcome = link.welcome.clone();
     let same = agent.trial.as_ref().is_some_and(|t| t.coordinator == welcome.coordinator_incarnation);
@@ -63,7 +63,11 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut watch::R
     let mut pulse = tokio::time::interval(Duration::from_nanos(welcome.heartbeat_interval_ns.max(1_000_000)));
     // After a stall one heartbeat is enough.
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut leaving = 0;
     loop {
+        if leaving > 0 && !session.is_sending() {
+            return SessionEnd::Shutdown;
+        }
         let step = tokio::select! {
             message = session.link.inbound.message() => match message {
                 Ok(Some(CoordinatorMessage { kind: Some(Hear::Goodbye(g)) })) => return SessionEnd::Goodbye(g.reason),
@@ -75,7 +79,12 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut watch::R
             Some(found) = inbox.recv() => session.found(found).await,
             report = next_report(&mut session.agent.trial) => session.report(report).await,
             _ = pulse.tick() => session.beat().await,
-            () = stopped(shutdown) => return SessionEnd::Shutdown,
+            level = asked_to_end(shutdown, leaving) => {
+                leaving = level;
+                if level > 1 { return SessionEnd::Shutdown }
+                session.leave();
+                Ok(())
+            }
         };
         if let Err(reason) = step {
             return SessionEnd::Lost(reason);
@@ -99,6 +108,20 @@ impl Drop for Session<'_> {
 type Step = Result<(), String>;
 
 impl Session<'_> {
+    /// A trial has begun and its traces are not all with the coordinator yet.
+    fn is_sending(&self) -> bool {
+        let phase = self.agent.trial.as_ref().map(|t| t.phase);
+        matches!(phase, Some(Phase::Running | Phase::Drained { .. }))
+    }
+
+    /// Sends nothing more; what is in flight finishes and is delivered.
+    fn leave(&mut self) {
+        if let Some(trial) = self.agent.trial.as_mut().filter(|t| t.phase == Phase::Running) {
+            tracing::warn!("asked to end: the rest of the trial is not sent (again: end at once)");
+            trial.stop(Stop { reason: "the agent was asked to end".into(), cancel: false });
+        }
+    }
+
     async fn say(&self, kind: Say) -> Step {
         let sent = self.link.outbox.send(AgentMessage { kind: Some(kind) }).await;
         sent.map_err(|_| "the session is closed".to_owned())
@@ -108,7 +131,13 @@ impl Session<'_> {
     async fn resume(&mut self) -> Step {
         let Some(trial) = &mut self.agent.trial else { return Ok(()) };
         trial.deliver(self.link.bulk.clone());
-        if matches!(trial.phase, Phase::Drained { .. }) { self.say_drained().await } else { Ok(()) }
+        let epoch = trial.epoch().0;
+        match trial.phase {
+            Phase::Ready => self.say_ready().await,
+            Phase::Armed(_) => self.say(Say::Armed(Armed { epoch })).await,
+            Phase::Drained { .. } => self.say_drained().await,
+            Phase::Fetching | Phase::Preparing | Phase::Running | Phase::Over => Ok(()),
+        }
     }
 
     async fn beat(&mut self) -> Step {
@@ -240,19 +269,7 @@ impl Session<'_> {
         match (report, trial.phase) {
             (Report::Prepared(Ok(())), Phase::Preparing) => {
                 trial.phase = Phase::Ready;
-                let Some(clock) = self.agent.clock_model.estimate() else {
-                    return self.fail(epoch, "clock", "no clock probe was answered".into()).await;
-                };
-                let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
-                let open_files = self.agent.config.introduction.host.open_files_limit;
-                let ready = ReadyReport {
-                    epoch,
-                    slice: trial.order.slice,
-                    slice_count: trial.order.slice_count,
-                    clock,
-                    warnings: host::warnings(open_files, at_once),
-                };
-                self.say(Say::Ready((&ready).into())).await
+                self.say_ready().await
             }
             (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
             (Report::Drained { spool, start_skew, health }, Phase::Running) => {
@@ -262,6 +279,24 @@ impl Session<'_> {
             }
             (Report::Drained { .. } | Report::Abandoned | Report::Prepared(Ok(())), _) => Ok(()),
         }
+    }
+
+    async fn say_ready(&mut self) -> Step {
+        let Some(trial) = &self.agent.trial else { return Ok(()) };
+        let epoch = trial.epoch();
+        let Some(clock) = self.agent.clock_model.estimate() else {
+            return self.fail(epoch, "clock", "no clock probe was answered".into()).await;
+        };
+        let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
+        let open_files = self.agent.config.introduction.host.open_files_limit;
+        let ready = ReadyReport {
+            epoch,
+            slice: trial.order.slice,
+            slice_count: trial.order.slice_count,
+            clock,
+            warnings: host::warnings(open_files, at_once),
+        };
+        self.say(Say::Ready((&ready).into())).await
     }
 
     async fn say_drained(&self) -> Step {

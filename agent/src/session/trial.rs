@@ -97,7 +97,7 @@ impl Trial {
             .map_err(|e| format!("the spool {} cannot be made: {e}; see --spool", path.display()))?;
         self.spool = Some(Arc::clone(&spool));
         let counters = Arc::clone(&self.counters);
-        let writer = SpoolWriter::start(spool, move || counters.trace_lost())
+        let writer = SpoolWriter::start(spool, Arc::clone(&s.clock), move || counters.trace_lost())
             .map_err(|e| format!("the spool's thread cannot be started: {e}"))?;
         let (reports, inbox) = mpsc::channel(REPORTS);
         let setup = Setup {
@@ -166,10 +166,9 @@ impl Trial {
 
     /// The coordinator has everything: the spool may go. Gives the next trial's first sequence number.
     pub(super) fn sealed(mut self) -> Seq {
-        let next = match self.phase {
-            Phase::Drained { spool, .. } => spool.next_seq,
-            _ => self.first_seq,
-        };
+        // From the spool and not from the last report: a trial that was given up may have delivered some, too, and a
+        // number must never be used twice.
+        let next = self.spool.as_ref().map_or(self.first_seq, |spool| *spool.durable().borrow());
         self.forget_spool();
         next
     }
@@ -178,10 +177,11 @@ impl Trial {
         if let Some(uploader) = self.uploader.take() {
             uploader.abort();
         }
-        if let Some(spool) = self.spool.take()
-            && let Err(e) = spool.remove(&*self.disk)
-        {
-            tracing::warn!("a sealed segment stays in the spool: {e}");
+        if let Some(spool) = self.spool.take() {
+            self.first_seq = *spool.durable().borrow();
+            if let Err(e) = spool.remove(&*self.disk) {
+                tracing::warn!("a sealed segment stays in the spool: {e}");
+            }
         }
     }
 }

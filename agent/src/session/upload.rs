@@ -16,19 +16,26 @@ use crate::spool::Spool;
 const BATCH_BYTES: usize = 1 << 20;
 /// Batches sent and not acknowledged. With the coordinator's answer after each flush, this hides the round trip.
 const WINDOW: u64 = 16;
-/// Before a broken stream is opened again.
-const RETRY: Duration = Duration::from_millis(500);
+/// Before a broken stream is opened again: the shortest and the longest wait.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// See [`RETRY_MIN`].
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Uploads until the task is dropped: the trial is sealed, or its coordinator is gone.
 pub(super) async fn upload(run: RunId, spool: Arc<Spool>, wire: Wire) {
+    let mut stream = Stream { run, spool, wire };
+    let (mut wait, mut told) = (RETRY_MIN, String::new());
     loop {
-        let mut stream = Stream { run: run.clone(), spool: Arc::clone(&spool), wire: wire.clone() };
-        let reason = match stream.once().await {
-            Ok(()) => return,
-            Err(reason) => reason,
-        };
-        tracing::warn!("traces stay in the spool for now: {reason}");
-        tokio::time::sleep(RETRY).await;
+        let before = *stream.spool.durable().borrow();
+        let Err(reason) = stream.once().await else { return };
+        // The same reason again and again would bury everything else.
+        if reason != told {
+            tracing::warn!("traces stay in the spool for now: {reason}");
+            told = reason;
+        }
+        tokio::time::sleep(wait).await;
+        let moved = *stream.spool.durable().borrow() > before;
+        wait = if moved { RETRY_MIN } else { (wait * 2).min(RETRY_MAX) };
     }
 }
 
@@ -70,9 +77,16 @@ impl Stream {
             }
             let Some(from) = sent.as_mut() else { continue };
             while unanswered < WINDOW && *from < *durable.borrow_and_update() {
-                let blocks =
-                    self.spool.read_from(*from, BATCH_BYTES).map_err(|e| format!("the spool: {e}"))?;
-                *from = self.spool.next_after(*from, blocks.len());
+                let (spool, start) = (Arc::clone(&self.spool), *from);
+                // The disk may stall, and this thread keeps the lease.
+                let read = tokio::task::spawn_blocking(move || {
+                    let blocks = spool.read_from(start, BATCH_BYTES)?;
+                    let next = spool.next_after(start, blocks.len());
+                    std::io::Result::Ok((blocks, next))
+                });
+                let (blocks, next) =
+                    read.await.map_err(|e| e.to_string())?.map_err(|e| format!("the spool: {e}"))?;
+                *from = next;
                 batches.send(self.batch(blocks)).await.map_err(|_| "the stream is closed".to_owned())?;
                 unanswered += 1;
             }

@@ -148,12 +148,16 @@ impl Spool {
         self.durable.subscribe()
     }
 
-    /// Removes the file: the trial is sealed.
+    /// Removes the file, and its folder when nothing else is in it: the trial is sealed.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
-        disk.remove(&self.path)
+        disk.remove(&self.path)?;
+        match self.path.parent() {
+            Some(dir) if disk.list(dir)?.is_empty() => disk.remove_dir_all(dir),
+            _ => Ok(()),
+        }
     }
 }
 

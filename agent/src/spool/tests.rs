@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::clock::SystemClock;
 use common::disk::SimDisk;
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, TrialId};
 use common::trace::segment::scan;
@@ -61,13 +62,32 @@ proptest! {
 fn the_writer_keeps_order_and_counts() {
     let disk = SimDisk::default();
     let spool = Spool::create(&disk, Path::new("/s/0.seg"), origin(), Seq(7)).unwrap();
-    let mut writer = SpoolWriter::start(spool.clone(), || panic!("nothing is lost")).unwrap();
+    let mut writer =
+        SpoolWriter::start(spool.clone(), Arc::new(SystemClock), || panic!("nothing is lost")).unwrap();
     assert!((0..200).all(|i| writer.push(trace(i))));
     assert_eq!(writer.finish(), SpoolState { traces: 200, next_seq: Seq(207), lost: 0 });
     assert_eq!(*spool.durable().borrow(), Seq(207));
     assert_eq!(indices(&spool.read_from(Seq(7), usize::MAX).unwrap()), (0..200).collect::<Vec<_>>());
     spool.remove(&disk).unwrap();
     assert!(disk.list(Path::new("/s")).unwrap().is_empty());
+}
+
+/// A steady trickle must not keep a block open: each trace would put the end off.
+#[test]
+fn a_trickle_does_not_keep_a_block_open() {
+    let disk = SimDisk::default();
+    let spool = Spool::create(&disk, Path::new("/s/0.seg"), origin(), Seq(0)).unwrap();
+    let mut writer =
+        SpoolWriter::start(spool.clone(), Arc::new(SystemClock), || panic!("nothing is lost")).unwrap();
+    let durable = spool.durable();
+    // Fewer than a block, closer together than a block stays open, for longer than that.
+    let pushed = (0..60).find(|&i| {
+        assert!(writer.push(trace(i)));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        *durable.borrow() > Seq(0)
+    });
+    assert!(pushed.is_some(), "nothing was written before the block was full");
+    let _ = writer.finish();
 }
 
 /// A full disk loses traces, says how many, leaves no gap in the numbers and no torn block in the file.
@@ -81,8 +101,10 @@ fn a_full_disk_is_counted_and_leaves_no_gap() {
     disk.set_capacity(full);
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
-    let mut writer =
-        SpoolWriter::start(spool.clone(), move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();
+    let mut writer = SpoolWriter::start(spool.clone(), Arc::new(SystemClock), move || {
+        _ = count.fetch_add(1, Ordering::SeqCst)
+    })
+    .unwrap();
     assert!(writer.push(trace(1)));
     let state = writer.finish();
     assert_eq!(state, SpoolState { traces: 1, next_seq: Seq(1), lost: 1 });

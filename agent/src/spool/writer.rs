@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::ids::Seq;
+use common::clock::Clock;
+use common::ids::{Nanos, Seq};
 use common::trace::Trace;
 use common::trace::segment::BLOCK_TRACES;
 
@@ -15,8 +16,8 @@ use super::Spool;
 /// thousand requests a second. What comes on top is counted as lost, never waited for.
 const RING: usize = 16_384;
 
-/// A block is closed this long after its first trace, so that the live view and the store are not far behind.
-const CLOSE_AFTER: Duration = Duration::from_millis(200);
+/// A block is closed this long after its first trace: so much is lost at most when the agent dies.
+const CLOSE_AFTER: Nanos = Nanos(200_000_000);
 
 /// How long the writer waits for room on a full disk before it gives a block up.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -50,9 +51,15 @@ impl SpoolWriter {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(spool: Arc<Spool>, on_lost: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(
+        spool: Arc<Spool>,
+        clock: Arc<dyn Clock>,
+        on_lost: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (ring, traces) = sync_channel(RING);
-        let work = move || Writer { spool, open: Vec::new(), lost: 0, on_lost }.run(&traces);
+        let work = move || {
+            Writer { spool, clock, open: Vec::new(), close_at: Nanos::ZERO, lost: 0, on_lost }.run(&traces)
+        };
         let thread = std::thread::Builder::new().name("spool".into()).spawn(work)?;
         Ok(Self { ring, refused: 0, thread })
     }
@@ -83,7 +90,10 @@ impl SpoolWriter {
 
 struct Writer<F> {
     spool: Arc<Spool>,
+    clock: Arc<dyn Clock>,
     open: Vec<Trace>,
+    /// When the open block is closed at the latest (monotonic).
+    close_at: Nanos,
     lost: u64,
     on_lost: F,
 }
@@ -91,15 +101,16 @@ struct Writer<F> {
 impl<F: Fn()> Writer<F> {
     fn run(mut self, ring: &Receiver<Message>) -> SpoolState {
         loop {
-            // The wait restarts with every trace, so a block may stay open a little longer than CLOSE_AFTER; at a
-            // steady stream it is full before that.
             let message = if self.open.is_empty() {
                 ring.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                ring.recv_timeout(CLOSE_AFTER)
+                ring.recv_timeout((self.close_at - self.clock.monotonic()).to_duration())
             };
             match message {
                 Ok(Message::Trace(trace)) => {
+                    if self.open.is_empty() {
+                        self.close_at = self.clock.monotonic() + CLOSE_AFTER;
+                    }
                     self.open.push(*trace);
                     if self.open.len() >= BLOCK_TRACES {
                         self.close();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::OfferedRate;
 use crate::slo::{Slo, Target};
-use crate::stats::{Distribution, Spread, Value};
+use crate::stats::{Distribution, Interval, NoInterval, Spread, Value, pooled_share};
 use crate::summary::{Numbers, P99WithFailures, TrialSummary};
 use crate::validity::Verdict;
 
@@ -131,6 +131,13 @@ pub struct RateResult {
     pub good: Option<u64>,
     /// `good` / `requests`: pooled over the repeats.
     pub slo_attainment: Option<f64>,
+    /// Its 95% confidence interval, over the batches of all trials used; where one of them has none, no interval, and
+    /// the smallest and largest attainment of a trial.
+    #[serde(default = "no_interval")]
+    pub slo_attainment_interval: Interval,
+    /// Trials used in which the engine was saturated.
+    #[serde(default)]
+    pub saturated_trials: u32,
     /// What was lost to each cause.
     pub slo_lost_by_cause: BTreeMap<String, u64>,
     /// The objectives over the trial.
@@ -187,6 +194,8 @@ impl RateResult {
             failures_by_kind: sums(used.iter().map(|n| &n.failures_by_kind)),
             good,
             slo_attainment: good.filter(|_| requests > 0).map(|good| good as f64 / requests as f64),
+            slo_attainment_interval: attainment_interval(&used),
+            saturated_trials: used.iter().filter(|n| n.saturated == Some(true)).count() as u32,
             slo_lost_by_cause: sums(used.iter().map(|n| &n.slo_lost_by_cause)),
             objectives: objectives(&used),
             achieved_rate_per_second: spread(|n| n.achieved_rate_per_second),
@@ -201,6 +210,33 @@ impl RateResult {
             },
         }
     }
+}
+
+fn no_interval() -> Interval {
+    Interval::none(NoInterval::Undefined)
+}
+
+fn attainment_interval(used: &[&Numbers]) -> Interval {
+    let values: Vec<f64> = used.iter().filter_map(|n| n.slo_attainment).collect();
+    if values.is_empty() {
+        return no_interval();
+    }
+    let batches = |n: &&Numbers| n.intervals.slo_attainment_batches.clone();
+    match pooled_share(&used.iter().map(batches).collect::<Vec<_>>()) {
+        Interval::None { reason, .. } => Interval::None {
+            reason: common_reason(used).filter(|_| reason == NoInterval::NotEveryRepeat).unwrap_or(reason),
+            min: values.iter().copied().reduce(f64::min),
+            max: values.iter().copied().reduce(f64::max),
+        },
+        known => known,
+    }
+}
+
+/// Why no trial has batches, where it is the same for all.
+fn common_reason(used: &[&Numbers]) -> Option<NoInterval> {
+    let mut reasons = used.iter().map(|n| n.intervals.slo_attainment.reason());
+    let first = reasons.next()??;
+    reasons.all(|r| r == Some(first)).then_some(first)
 }
 
 /// Whether a trial is used where only valid ones are (`decided`), or else any that has numbers.

@@ -1,6 +1,7 @@
 use super::*;
-use crate::summary::TrialSummary;
+use crate::stats::{Interval, NoInterval};
 use crate::summary::fixture::{failure, success, trial};
+use crate::summary::{Intervals, TrialSummary};
 use crate::trace::{FailureKind, Trace};
 use crate::validity::{Reason, ReasonKind, Validity};
 
@@ -161,4 +162,87 @@ fn the_goodput_peak_stands_beside_the_knee() {
     assert_eq!(json["case"], "bracket");
     assert_eq!(json["bracket"], serde_json::json!({"pass": 1.0, "fail": 2.0}));
     assert_eq!(serde_json::from_value::<Knee>(json).unwrap(), knee);
+}
+
+#[test]
+fn attainment_has_an_interval_over_all_batches_or_the_spread_and_no_interval() {
+    let rates = |text: &str| sweep(text, "ttft=1s").0;
+    // 100 requests in 100 s with an E2E of 1.6 s: ten batches would be shorter than ten times that.
+    let short = &rates("1:100 1:90 1:98")[0];
+    let expected = Interval::None { reason: NoInterval::TooShort, min: Some(0.9), max: Some(1.0) };
+    assert_eq!(short.slo_attainment_interval, expected);
+
+    let slos: SloSet = "ttft=1s".parse().unwrap();
+    // 600 requests of which every `nth` misses, 0.1 s long, at 1/s: no correlation, and long enough.
+    let trial_of = |nth: u64| {
+        let ttft = |i: u64| if (i * 7).is_multiple_of(nth) { 1_500 } else { 20 };
+        let traces: Vec<Trace> = (0..600).map(|i| success(i, i * 1000, ttft(i), ttft(i) + 80, 3)).collect();
+        trial("1", &slos, &traces)
+    };
+    let pooled = |trials: &[TrialSummary]| {
+        let refs = trials.iter().map(|summary| TrialRef { rate: "1".parse().unwrap(), summary });
+        pool_rates(refs)[0].slo_attainment_interval
+    };
+    let (some, few) = (trial_of(20), trial_of(200));
+    let Interval::Known { low, high, batches, .. } = pooled(&[some.clone(), some.clone()]) else {
+        panic!("no interval: {:?}", some.numbers.unwrap().intervals);
+    };
+    assert!(low < 0.95 && 0.95 < high && batches >= 20, "{low} {high} {batches}");
+    // 3 missed in one trial are too few, and with those of another they are not.
+    assert_eq!(pooled(std::slice::from_ref(&few)).reason(), Some(NoInterval::TooFewMissed));
+    assert!(pooled(&[few.clone(), some.clone()]).ends().is_some());
+    let mut short = few;
+    short.numbers.as_mut().unwrap().intervals = Intervals::none(NoInterval::TooShort);
+    assert_eq!(pooled(&[some, short]).reason(), Some(NoInterval::NotEveryRepeat));
+}
+
+#[test]
+fn a_sweep_may_stop_once_nothing_that_remains_can_move_the_knee() {
+    for (trials, remaining, stop) in [
+        ("1:100 2:50", "4 8 inf", true),
+        ("1:100 2:50", "", true),
+        // A lower rate, or a repeat of the rate that failed, is still to come.
+        ("1:100 4:50", "2 8", false),
+        ("1:100 2:50", "2 4", false),
+        // A lower rate was tested and is undecided, or the failure is not decided.
+        ("1:100! 2:50", "4", false),
+        ("1:100 2:50!", "4", false),
+        ("1:100 2:100", "4", false),
+        // A higher rate does not matter, decided or not; the lowest failure does.
+        ("1:100 2:50 4:50!", "8", true),
+        ("1:100 2:50 4:20", "3", true),
+        ("inf:0", "4", false),
+        ("1:0", "2", true),
+    ] {
+        let (rates, _) = sweep(trials, "ttft=1s");
+        let slos: SloSet = "ttft=1s".parse().unwrap();
+        let left: Vec<_> = remaining.split_whitespace().map(|r| r.parse().unwrap()).collect();
+        assert_eq!(
+            should_stop_after_knee(&rates, &slos, Target::default(), &left),
+            stop,
+            "{trials} then {remaining}"
+        );
+        assert!(!should_stop_after_knee(&rates, &SloSet::default(), Target::default(), &left));
+    }
+}
+
+#[test]
+fn too_many_failures_end_a_sweep() {
+    let share = |text: &str| text.parse::<FailureShare>();
+    assert_eq!(share("20%").unwrap(), share("0.2").unwrap());
+    assert_eq!(share(" 20 % ").unwrap().to_string(), "20%");
+    assert_eq!(share("0").unwrap().share(), 0.0);
+    for bad in ["", "1", "100%", "-0.1", "nan", "x", "20%%", "inf"] {
+        let e = share(bad).expect_err(bad).to_string();
+        assert!(e.contains("write 20% or 0.2"), "{e}");
+    }
+    let of = |failed: u64| {
+        let one =
+            |i| if i < failed { failure(i, 0, 5, FailureKind::Reset) } else { success(i, 0, 20, 30, 3) };
+        trial("1", &SloSet::default(), &(0..100).map(one).collect::<Vec<_>>())
+    };
+    assert!(!failures_exceed(&of(20), share("20%").unwrap()), "the limit itself is allowed");
+    assert!(failures_exceed(&of(21), share("20%").unwrap()));
+    assert!(failures_exceed(&of(1), share("0").unwrap()));
+    assert!(!failures_exceed(&spoiled(of(50), ReasonKind::Conservation), share("20%").unwrap()));
 }

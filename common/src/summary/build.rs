@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::books::Books;
-use super::in_flight::Intervals;
+use super::in_flight::Spans;
+use super::intervals::IntervalSamples;
 use super::latency::LatencySamples;
 use super::queue::QueueTrend;
-use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, TrialInput, TrialSummary};
+use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary};
 use crate::ids::Nanos;
 use crate::metrics::{LossCause, RequestMetrics};
 use crate::slo::{Slo, SloScope};
-use crate::stats::{Distribution, Samples, percentile_with_infinite};
+use crate::stats::{Distribution, NoInterval, Samples, percentile_with_infinite};
 use crate::trace::{Facts, FailureKind, Outcome, TokenSource};
 use crate::validity::{AgentEvidence, Evidence, judge};
 
@@ -21,7 +22,9 @@ pub struct Summariser<'a> {
     books: Books,
     agents: Vec<AgentCount>,
     queue: QueueTrend,
-    in_flight: Intervals,
+    in_flight: Spans,
+    stationary: bool,
+    intervals: IntervalSamples,
     window: Nanos,
     ended_within_length: u64,
     rows: HashSet<u32>,
@@ -70,7 +73,9 @@ impl<'a> Summariser<'a> {
             books: Books::new(input.scheduled),
             agents: input.agents.iter().map(|_| AgentCount::default()).collect(),
             queue: QueueTrend::new(input.length),
-            in_flight: Intervals::default(),
+            in_flight: Spans::default(),
+            stationary: true,
+            intervals: IntervalSamples::default(),
             window: Nanos::ZERO,
             ended_within_length: 0,
             rows: HashSet::new(),
@@ -82,6 +87,13 @@ impl<'a> Summariser<'a> {
             latency: LatencySamples::default(),
             input,
         }
+    }
+
+    /// The load changes over the trial, as in a ramp (see [`crate::plan::ArrivalPlan::is_stationary`]): no intervals,
+    /// and no saturation to speak of.
+    #[must_use]
+    pub fn not_stationary(self) -> Self {
+        Self { stationary: false, ..self }
     }
 
     /// Takes a trace.
@@ -108,6 +120,7 @@ impl<'a> Summariser<'a> {
         }
         let losses = metrics.losses(facts, self.input.slos);
         self.counts.good += u64::from(losses.is_good());
+        self.intervals.add(clocks, &metrics, facts.outcome.failure().is_none(), losses.is_good());
         for cause in losses.iter() {
             *self.lost.entry(cause).or_default() += 1;
         }
@@ -186,6 +199,16 @@ impl<'a> Summariser<'a> {
         let lost = self.lost.iter().filter(|_| good.is_some());
         let (latency_seconds, p99) = self.latency.distributions(failed);
         let mean_e2e = latency_seconds.e2e.mean;
+        let littles_law = achieved.zip(mean_e2e).map(|(rate, e2e)| rate * e2e);
+        let mean = self.in_flight.mean(window);
+        let steady_length = match length {
+            None => Err(NoInterval::NoLength),
+            Some(_) if !self.stationary => Err(NoInterval::NotStationary),
+            Some(length) => Ok(length),
+        };
+        let intervals = self.intervals.intervals(steady_length, latency_seconds.e2e.p50, good.is_some());
+        let saturation = (input.length.filter(|_| self.stationary))
+            .and_then(|length| Saturation::of(self.in_flight.spans(), length.0));
         Numbers {
             successful: c.successful,
             failed,
@@ -211,10 +234,16 @@ impl<'a> Summariser<'a> {
             slo_lost_by_cause: lost.map(|(cause, &n)| (cause.name().to_owned(), n)).collect(),
             objectives: self.objectives.into_iter().filter_map(|(slo, s)| objective(slo, s, n)).collect(),
             in_flight: InFlight {
-                mean: self.in_flight.mean(window),
+                mean,
                 peak: self.in_flight.peak(),
-                littles_law: achieved.zip(mean_e2e).map(|(rate, e2e)| rate * e2e),
+                littles_law,
+                littles_law_relative_difference: littles_law
+                    .zip(mean.filter(|&mean| mean > 0.0))
+                    .map(|(law, mean)| law / mean - 1.0),
             },
+            saturated: saturation.map(|s| s.is_saturated()),
+            saturation,
+            intervals,
             finish_reasons: self.finish_reasons,
             latency_seconds,
             p99_with_failures_as_infinite_seconds: p99,

@@ -1,5 +1,6 @@
 use super::fixture::*;
 use super::*;
+use crate::stats::NoInterval;
 use crate::trace::{FailureKind, ItlEvidence, OutputTokens, TokenSource, Trace};
 use crate::validity::{ReasonKind, Verdict};
 use proptest::prelude::*;
@@ -170,6 +171,80 @@ fn a_client_queue_that_grows_is_seen_and_one_that_only_stands_is_not() {
     assert!(verdict(&traces(|i| 400 - i)).is_valid());
     assert!(verdict(&traces(|_| 0)).is_valid());
     assert!(verdict(&traces(|i| i)[..20]).is_valid(), "20 requests cannot tell");
+}
+
+/// 1,200 requests, 10 a second, each 0.1 to 0.3 s long without a pattern; every 25th misses the objective.
+fn steady() -> Vec<Trace> {
+    let of = |i: u64| {
+        let ttft = if (i * 7919).is_multiple_of(25) { 250 } else { 50 + i * 7919 % 101 };
+        success(i, i * 100, ttft, ttft + 50, 5)
+    };
+    (0..1_200).map(of).collect()
+}
+
+#[test]
+fn a_steady_trial_has_intervals_that_hold_its_numbers() {
+    let summary = trial("10", &slos("ttft=200ms"), &steady());
+    let n = summary.numbers.clone().unwrap();
+    let (i, l) = (&n.intervals, &n.latency_seconds);
+    for (name, interval, value) in [
+        ("ttft_mean", i.ttft_mean, l.ttft.mean),
+        ("e2e_mean", i.e2e_mean, l.e2e.mean),
+        ("tpot_mean", i.tpot_mean, l.tpot.mean),
+        ("slo_attainment", i.slo_attainment, n.slo_attainment),
+    ] {
+        let (low, high) = interval.ends().unwrap_or_else(|| panic!("{name}: {interval:?}"));
+        let value = value.unwrap();
+        // The tpot is the same for all but rounding, and so are its ends.
+        assert!(low <= value + 1e-12 && value <= high + 1e-12, "{name}: {value} is not in [{low}, {high}]");
+    }
+    assert_eq!(i.e2e_p99.reason(), Some(NoInterval::TooFewRequests), "12 beyond a p99 are too few");
+    assert_eq!(i.slo_attainment_batches.iter().map(|b| b.scheduled).sum::<u64>(), 1_200);
+    assert_eq!(i.slo_attainment_batches.iter().map(|b| b.good).sum::<u64>(), n.good.unwrap());
+    assert_eq!(n.saturated, Some(false));
+    assert!(n.in_flight.littles_law_relative_difference.unwrap().abs() < 0.02, "{:?}", n.in_flight);
+
+    let json = serde_json::to_value(&summary).unwrap();
+    let names: Vec<&String> = json["intervals"]["e2e_mean"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["batches", "high", "lag1", "low"]);
+    assert_eq!(json["intervals"]["e2e_p99"], serde_json::json!({"none": "too_few_requests"}));
+    assert_eq!(serde_json::from_value::<TrialSummary>(json).unwrap(), summary);
+}
+
+#[test]
+fn why_there_is_no_interval_is_said() {
+    let reason = |n: &Numbers| (n.intervals.e2e_mean.reason(), n.intervals.slo_attainment.reason());
+    let numbers = |rate: &str, slo: &str, traces: &[Trace]| trial(rate, &slos(slo), traces).numbers.unwrap();
+    let traces = steady();
+    use NoInterval::*;
+    assert_eq!(reason(&numbers("inf", "ttft=1s", &traces)), (Some(NoLength), Some(NoLength)));
+    assert_eq!(reason(&numbers("10", "ttft=1s", &traces)), (None, Some(TooFewMissed)));
+    assert_eq!(reason(&numbers("10", "", &traces)), (None, Some(Undefined)));
+    assert_eq!(reason(&numbers("10", "ttft=1s", &traces[..100])), (Some(TooShort), Some(TooShort)));
+    let failed: Vec<Trace> = (0..400).map(|i| failure(i, i * 100, 5, FailureKind::Reset)).collect();
+    assert_eq!(reason(&numbers("10", "ttft=1s", &failed)), (Some(Undefined), Some(Undefined)));
+
+    let slos = slos("ttft=200ms");
+    let agents = agents(&["a1"]);
+    let length = Some(Nanos::from_secs(120));
+    let input = TrialInput { offered: "10".parse().unwrap(), length, ..input(1_200, &slos, &agents) };
+    let mut ramp = Summariser::new(input).not_stationary();
+    samples(&traces).for_each(|s| ramp.add(s));
+    let n = ramp.finish().numbers.unwrap();
+    assert_eq!(reason(&n), (Some(NotStationary), Some(NotStationary)));
+    assert_eq!((n.saturated, n.saturation), (None, None));
+    assert!(n.intervals.slo_attainment_batches.is_empty());
+}
+
+#[test]
+fn an_engine_that_falls_behind_is_seen() {
+    // Each takes 5 ms longer than the one before: 6 s after a minute.
+    let traces: Vec<Trace> = (0..1_200).map(|i| success(i, i * 50, 20 + i * 5, 30 + i * 5, 3)).collect();
+    let n = trial("20", &slos("ttft=1s"), &traces).numbers.unwrap();
+    assert_eq!(n.saturated, Some(true));
+    let s = n.saturation.unwrap();
+    assert!(s.last_quarter > 2.0 * s.second_quarter && s.noise < s.last_quarter - s.second_quarter, "{s:?}");
+    assert_ne!(n.intervals.e2e_mean.reason(), None, "what only grows has no mean");
 }
 
 #[test]

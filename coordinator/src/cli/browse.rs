@@ -7,10 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use common::disk::OsDisk;
 use common::ids::RunId;
-use common::slo::SloSet;
+use common::slo::{SloSet, Target as SloTarget};
 
 use super::options::{Format, ReportOptions, RmOptions, RunsOptions};
-use super::planning;
+use super::terminal::say;
+use super::{planning, usage};
 use crate::analysis::{Lines, analyse, samples};
 use crate::kept::KeptRun;
 use crate::report::{Report, TrialReport, render_table, to_json};
@@ -39,19 +40,23 @@ fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
 
 /// Computes a kept run's report again, with other objectives if any are given.
 pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
-    let percentiles = percentiles(&options.percentiles)?;
+    let asked = percentiles(&options.percentiles).and_then(|percentiles| {
+        let target = options.objectives.slo_target.as_deref().map(str::parse::<SloTarget>).transpose();
+        let target = target.map_err(|e| anyhow!("--slo-target: {e}"))?;
+        Ok((percentiles, planning::objectives(&options.objectives)?, target))
+    });
+    let (percentiles, given, target) = match asked {
+        Ok(asked) => asked,
+        Err(e) => return Ok(usage(&e)),
+    };
     let store = open(&options.data)?;
     let run = find(&store, &options.run)?;
     let kept = KeptRun::read(&run)?;
     if kept.trials.is_empty() {
         bail!("run {} has no sealed trial", run.id());
     }
-    let given = planning::objectives(&options.objectives)?;
     let slos: SloSet = given.unwrap_or_else(|| kept.slos.clone());
-    let target = match &options.objectives.slo_target {
-        Some(text) => text.parse().map_err(|e| anyhow!("--slo-target: {e}"))?,
-        None => kept.slo_target,
-    };
+    let target = target.unwrap_or(kept.slo_target);
     let stdout = std::io::stdout();
     let mut out = BufWriter::new(stdout.lock());
     let mut trials: Vec<TrialReport> = Vec::with_capacity(kept.trials.len());
@@ -71,8 +76,11 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
         Format::Json => writeln!(out, "{}", to_json(&report)?)?,
         Format::Jsonl => {}
     }
-    out.flush().context("standard output")?;
-    Ok(0)
+    match out.flush() {
+        // Whoever reads has seen enough.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
+        flushed => flushed.map(|()| 0).context("standard output"),
+    }
 }
 
 fn percentiles(given: &[f64]) -> anyhow::Result<Vec<f64>> {
@@ -111,17 +119,12 @@ fn write_percentiles(
 /// Lists what is kept.
 pub(super) fn runs(options: &RunsOptions) -> anyhow::Result<u8> {
     let store = open(&options.data)?;
-    println!("{:<24} {:<20} {:<12} {:>6}  rates", "run", "made (UTC)", "state", "trials");
+    say!("{:<24} {:<20} {:<12} {:>6}  rates", "run", "made (UTC)", "state", "trials");
     for (id, record) in store.runs()? {
         let kept = store.run(&id).ok().and_then(|run| KeptRun::read(&run).ok());
         let trials = kept.as_ref().map_or("–".to_owned(), |k| k.trials.len().to_string());
         let rates = kept.map(|k| rates(&k)).unwrap_or_default();
-        println!(
-            "{:<24} {:<20} {:<12} {trials:>6}  {rates}",
-            id.as_str(),
-            made(&record),
-            state(record.state)
-        );
+        say!("{:<24} {:<20} {:<12} {trials:>6}  {rates}", id.as_str(), made(&record), state(record.state));
     }
     Ok(0)
 }
@@ -154,7 +157,7 @@ pub(super) fn rm(options: &RmOptions) -> anyhow::Result<u8> {
         // Not `latest`: what is removed should be named.
         let id: RunId = run.parse()?;
         store.remove_run(&id)?;
-        println!("removed {id}");
+        say!("removed {id}");
     }
     Ok(0)
 }

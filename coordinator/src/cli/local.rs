@@ -1,5 +1,6 @@
 //! Agents that the coordinator starts beside itself, and ends.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,6 +17,12 @@ use crate::plan::Plan;
 
 /// How long an agent may take to end after the goodbye.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// Their names.
+pub(super) fn names(plan: &Plan) -> anyhow::Result<BTreeSet<AgentName>> {
+    let name = |number| Ok(format!("local-{number}").parse()?);
+    (1..=plan.fleet.local).map(name).collect()
+}
 
 /// The agents started here. They are killed when this is dropped.
 pub(super) struct LocalAgents {
@@ -45,8 +52,7 @@ impl LocalAgents {
         // A coordinator that listens everywhere is reached by its local agents over loopback.
         let join =
             if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
-        for number in 1..=plan.fleet.local {
-            let name: AgentName = format!("local-{number}").parse()?;
+        for name in names(plan)? {
             let log = folder.join(format!("{name}.log"));
             let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
             let mut command = Command::new(&binary);

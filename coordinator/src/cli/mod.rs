@@ -7,6 +7,7 @@ mod options;
 mod planning;
 mod progress;
 mod show;
+mod terminal;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ use crate::store::Store;
 use local::LocalAgents;
 pub use options::{Command, Common, LogFormat, Options};
 use progress::Progress;
+use terminal::{say, tell};
 
 /// Exit codes of the specification, section 6.
 mod exit {
@@ -45,10 +47,7 @@ mod exit {
 pub fn main() -> ExitCode {
     let words = match config::expand(std::env::args_os().collect(), &Options::command()) {
         Ok(words) => words,
-        Err(e) => {
-            eprintln!("coordinator: {e:#}");
-            return ExitCode::from(exit::USAGE);
-        }
+        Err(e) => return ExitCode::from(usage(&e)),
     };
     let matches = Options::command().get_matches_from(words);
     let options = match Options::from_arg_matches(&matches) {
@@ -65,7 +64,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
-            eprintln!("coordinator: {e:#}");
+            tell!("coordinator: {e:#}");
             ExitCode::from(exit::ERROR)
         }
     }
@@ -77,17 +76,23 @@ fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let sub = matches.subcommand().map_or(matches, |(_, sub)| sub);
     match planning::plan(common, &rates) {
         Ok(plan) => execute(plan, common, sub),
-        Err(e) => {
-            eprintln!("coordinator: {e:#}");
-            Ok(exit::USAGE)
-        }
+        Err(e) => Ok(usage(&e)),
     }
+}
+
+/// Says what is wrong with what was asked for.
+fn usage(e: &anyhow::Error) -> u8 {
+    tell!("coordinator: {e:#}");
+    exit::USAGE
 }
 
 fn log(format: LogFormat) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),
         LogFormat::Text => builder.with_ansi(colour()).with_target(false).init(),
@@ -112,9 +117,9 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let store = Store::open(&plan.data, Arc::new(OsDisk))?;
     let run_id = new_run_id()?;
     let token = planning::token(common, address.ip())?;
-    eprint!("{}", show::plan(&plan, matches, &run_id));
+    terminal::err(format_args!("{}", show::plan(&plan, matches, &run_id)));
     if plan.fleet.remote > 0 {
-        eprint!("{}", show::join_line(address, token.as_ref(), &plan));
+        terminal::err(format_args!("{}", show::join_line(address, token.as_ref(), &plan)));
     }
     let (events, inbox) = mpsc::channel(EVENTS);
     let incarnation = getrandom::u64().context("no randomness from the system")?;
@@ -127,7 +132,7 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let agents =
         LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref(), &events)?;
     let mut ui = Progress::new();
-    let fleet = Fleet::new(plan.fleet.local + plan.fleet.remote, inbox, Arc::clone(&clock));
+    let fleet = Fleet::new(local::names(&plan)?, plan.fleet.remote, inbox, Arc::clone(&clock));
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
     let strict = common.strict;
@@ -157,8 +162,8 @@ async fn signals(level: watch::Sender<u8>) {
             _ = tokio::signal::ctrl_c() => {}
         }
         match count {
-            1 => eprintln!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
-            2 => eprintln!("\ncutting what is in flight (again: end at once, without a report)"),
+            1 => tell!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
+            2 => tell!("\ncutting what is in flight (again: end at once, without a report)"),
             _ => std::process::exit(exit::INTERRUPTED.into()),
         }
         level.send_replace(count);
@@ -173,13 +178,13 @@ fn new_run_id() -> anyhow::Result<RunId> {
 
 fn conclude(outcome: &RunOutcome, strict: bool, gate: bool) -> u8 {
     if let Some(report) = &outcome.report {
-        print!("{}", render_table(report));
+        terminal::out(format_args!("{}", render_table(report)));
         for path in &outcome.files {
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
     }
     if let Some(e) = &outcome.error {
-        eprintln!("coordinator: {e:#}");
+        tell!("coordinator: {e:#}");
     }
     exit_code(outcome, strict, gate)
 }
@@ -195,7 +200,7 @@ fn exit_code(outcome: &RunOutcome, strict: bool, gate: bool) -> u8 {
         _ if outcome.error.is_some() => exit::ERROR,
         Verdict::Late | Verdict::Degraded if strict => exit::INVALID,
         _ if gate && !passes_gate(report) => {
-            eprintln!("coordinator: the gate failed: not every rate meets the objectives");
+            tell!("coordinator: the gate failed: not every rate meets the objectives");
             exit::GATE
         }
         _ => 0,

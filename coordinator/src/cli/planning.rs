@@ -25,6 +25,9 @@ const DEFAULT_SLOS: &[&str] = &["ttft=1s", "tpot=50ms"];
 /// Requests in a burst when --burst-size is not given.
 const DEFAULT_BURST: u32 = 16;
 
+/// Warm-up requests before each trial: more is a slip.
+const MAX_WARMUP: u32 = 100_000;
+
 /// Clustering when --cv is not given.
 const DEFAULT_CV: f64 = 2.0;
 
@@ -44,8 +47,17 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     let workload = workload(options)?;
     let target = target(options, &workload.rows)?;
     let slos = slos(&options.objectives, &target)?;
-    if options.max_concurrency == Some(0) {
-        bail!("--max-concurrency must be at least 1");
+    let fleet = fleet(options)?;
+    if let Some(limit) = options.max_concurrency
+        && (limit as usize) < fleet.local + fleet.remote
+    {
+        let agents = fleet.local + fleet.remote;
+        bail!(
+            "--max-concurrency {limit} is less than one for each of {agents} agents; raise it or use fewer agents"
+        );
+    }
+    if options.warmup > MAX_WARMUP {
+        bail!("--warmup {} is more than {MAX_WARMUP}: it comes before every trial", options.warmup);
     }
     Ok(Plan {
         trials: sweep::order(&offered, repeats, seed),
@@ -69,7 +81,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
             lateness_budget: time("--late-budget", &options.late_budget)?,
             ..Default::default()
         },
-        fleet: fleet(options)?,
+        fleet,
         metadata: options
             .metadata
             .as_deref()

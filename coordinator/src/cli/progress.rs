@@ -7,6 +7,7 @@ use common::fleet::Progress as Counters;
 use common::ids::{AgentName, Nanos};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::terminal::tell;
 use crate::plan::Plan;
 use crate::report::TrialReport;
 use crate::run::Ui;
@@ -47,8 +48,8 @@ impl Progress {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| tell!("{text}")),
+            None => tell!("{text}"),
         }
     }
 }
@@ -102,12 +103,8 @@ impl Ui for Progress {
     }
 
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64) {
-        let title = format!(
-            "trial {}/{of}  {} requests/s, repeat {}",
-            trial.trial.0 + 1,
-            trial.rate,
-            trial.repeat + 1
-        );
+        let PlannedTrial { trial: number, rate, repeat, .. } = *trial;
+        let title = format!("trial {number} ({} of {of}): {rate}/s, repeat {repeat}", number.0 + 1);
         self.trial =
             Standing { title, arrivals, length: plan.arrivals(trial.rate).length(), said: Nanos::ZERO };
         if self.terminal {
@@ -132,7 +129,7 @@ impl Ui for Progress {
             format!("ok {}, failed {}{attained}", n.successful, n.failed)
         });
         let numbers = numbers.unwrap_or_else(|| "its books do not balance".into());
-        eprintln!("{}: {} sent, {numbers}, {verdict}", self.trial.title, self.trial.arrivals);
+        tell!("{}: {} scheduled, {numbers}, {verdict}", self.trial.title, self.trial.arrivals);
     }
 }
 

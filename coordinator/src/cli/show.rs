@@ -15,52 +15,71 @@ use crate::plan::Plan;
 /// Beyond its schedule a trial takes some time for warm-up, barrier and drain.
 const AROUND_A_TRIAL: Nanos = Nanos(3_000_000_000);
 
-/// What will be done, with what was not asked for marked as a default.
+/// A line of the plan: values, each with the option that it comes from.
+struct Line<'a> {
+    matches: &'a ArgMatches,
+    text: String,
+}
+
+impl<'a> Line<'a> {
+    fn new(matches: &'a ArgMatches, name: &str) -> Self {
+        Self { matches, text: format!("{name:<12} ") }
+    }
+
+    /// A value, marked when none of these options was given.
+    fn value(mut self, value: impl std::fmt::Display, options: &[&str]) -> Self {
+        if !self.text.ends_with(' ') {
+            self.text.push_str(", ");
+        }
+        let mark = if options.iter().any(|o| given(self.matches, o)) { "" } else { " (default)" };
+        let _ = write!(self.text, "{value}{mark}");
+        self
+    }
+}
+
+/// What will be done, with every value that was not asked for marked as a default.
 pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String, options: &[&str]| {
-        let mark = if options.iter().any(|o| typed(matches, o)) { "" } else { " (default)" };
-        let _ = writeln!(text, "{name:<12} {value}{mark}");
-    };
-    line("engine", format!("{} ({})", plan.target.base_url, plan.target.api), &["base_url", "api"]);
-    if let Some(model) = &plan.target.model {
-        line("model", model.clone(), &["model"]);
+    let line = |name: &str| Line::new(matches, name);
+    let target = &plan.target;
+    let mut lines = vec![line("engine").value(&target.base_url, &["base_url"]).value(target.api, &["api"])];
+    if let Some(model) = &target.model {
+        lines.push(line("model").value(model, &["model"]));
+    }
+    if target.logprobs {
+        let text = "asked for: the engine does more than it would without";
+        lines.push(line("logprobs").value(text, &["logprobs"]));
     }
     let rows = plan.workload.rows.rows.len();
-    line("workload", format!("{}, {rows} rows", plan.workload.source), &["workload"]);
-    let extent = match plan.extent {
-        Extent::Requests(n) => format!("{n} requests a trial"),
-        Extent::Duration(d) => format!("{} a trial", shown_time(d)),
-    };
-    line(
-        "arrivals",
-        format!("{}, {extent}, seed {}", plan.process, plan.seed.0),
-        &["arrival", "requests", "duration", "seed"],
+    lines.push(line("workload").value(format!("{} of {rows} rows", plan.workload.source), &["workload"]));
+    lines.push(arrivals(plan, line("arrivals")));
+    let slos = if plan.slos.is_empty() { "none".to_owned() } else { plan.slos.to_string() };
+    lines.push(
+        line("objectives")
+            .value(slos, &["slo", "ttft_slo", "tpot_slo", "e2e_slo"])
+            .value(format!("for {} of requests", plan.slo_target), &["slo_target"])
+            .value(format!("late above {}", shown_time(plan.limits.lateness_budget)), &["late_budget"]),
     );
-    let slos = if plan.slos.is_empty() {
-        "none".to_owned()
-    } else {
-        format!("{} for {} of requests", plan.slos, plan.slo_target)
-    };
-    line("objectives", slos, &["slo", "ttft_slo", "tpot_slo", "e2e_slo", "slo_target"]);
-    let limit = plan.max_concurrency.map_or("none".to_owned(), |n| n.to_string());
-    line("concurrency", format!("limit {limit}"), &["max_concurrency"]);
-    line("warm-up", format!("{} requests before each trial", plan.warmup), &["warmup"]);
-    let target = &plan.target;
-    let timeouts = format!(
-        "{} a request, {} between texts",
-        shown_time(target.total_timeout),
-        shown_time(target.idle_timeout)
+    let limit = plan.max_concurrency.map_or("no limit".to_owned(), |n| format!("at most {n} in flight"));
+    lines.push(line("concurrency").value(limit, &["max_concurrency"]));
+    lines.push(
+        line("warm-up")
+            .value(format!("{} requests", plan.warmup), &["warmup"])
+            .value(format!("{} connections an agent", plan.warm_connections), &["warm_connections"]),
     );
-    line("timeouts", timeouts, &["timeout", "idle_timeout"]);
-    line(
-        "agents",
-        format!("{} started here, {} from elsewhere", plan.fleet.local, plan.fleet.remote),
-        &["agents", "local_agents"],
+    lines.push(
+        line("timeouts")
+            .value(format!("{} to connect", shown_time(target.connect_timeout)), &["connect_timeout"])
+            .value(format!("{} a request", shown_time(target.total_timeout)), &["timeout"])
+            .value(format!("{} between texts", shown_time(target.idle_timeout)), &["idle_timeout"]),
     );
-    if target.logprobs {
-        line("logprobs", "asked for: the engine does more than it would without".into(), &["logprobs"]);
-    }
+    let elsewhere = format!("{} from elsewhere", plan.fleet.remote);
+    lines.push(
+        line("agents")
+            .value(format!("{} started here", plan.fleet.local), &["local_agents"])
+            .value(elsewhere, &["agents"]),
+    );
+    lines.push(line("results").value(plan.data.display(), &["data"]));
+    let mut text: String = lines.into_iter().map(|line| line.text + "\n").collect();
     for field in &plan.workload.rows.ignored_fields {
         let _ = writeln!(text, "note         the workload's field {field:?} is not used");
     }
@@ -69,12 +88,37 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     text
 }
 
+fn arrivals<'a>(plan: &Plan, line: Line<'a>) -> Line<'a> {
+    let line = line.value(plan.process, &["arrival"]);
+    let line = match plan.extent {
+        Extent::Requests(n) => line.value(format!("{n} requests a trial"), &["requests"]),
+        Extent::Duration(d) => line.value(format!("{} a trial", shown_time(d)), &["duration"]),
+    };
+    let repeats = plan.trials.iter().map(|t| t.repeat + 1).max().unwrap_or(0);
+    let line = if known(line.matches, "repeats") {
+        line.value(format!("{repeats} repeats"), &["repeats"])
+    } else {
+        line
+    };
+    let line = line.value(format!("seed {}", plan.seed.0), &["seed"]);
+    if plan.workload.rows.rows.iter().all(|r| r.max_tokens.is_some()) {
+        return line;
+    }
+    let most = format!("{} tokens where a row does not say", plan.target.default_max_tokens);
+    line.value(most, &["max_tokens"])
+}
+
 fn trials(n: usize) -> String {
     if n == 1 { "1 trial".into() } else { format!("{n} trials") }
 }
 
-fn typed(matches: &ArgMatches, option: &str) -> bool {
-    matches.try_contains_id(option).is_ok() && matches.value_source(option) == Some(ValueSource::CommandLine)
+/// Whether the command has such an option: `run` has no repeats.
+fn known(matches: &ArgMatches, option: &str) -> bool {
+    matches.try_contains_id(option).is_ok()
+}
+
+fn given(matches: &ArgMatches, option: &str) -> bool {
+    known(matches, option) && matches.value_source(option) == Some(ValueSource::CommandLine)
 }
 
 fn about(time: Nanos) -> String {

@@ -7,12 +7,12 @@
 pub mod messages;
 pub mod registry;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use common::clock::Clock;
 use common::fleet::Introduction;
-use common::ids::{AgentName, Incarnation, Nanos};
+use common::ids::{AgentName, Nanos};
 use tokio::sync::{mpsc, oneshot};
 
 pub use messages::{FromAgent, ToAgent};
@@ -25,7 +25,7 @@ pub const HEARTBEAT: Nanos = Nanos(1_000_000_000);
 pub const LEASE: Nanos = Nanos(15_000_000_000);
 
 /// How often the driver looks for silence.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+const LOOK: Nanos = Nanos(500_000_000);
 
 /// Orders to one agent that wait for the network: a few for each trial.
 pub const ORDERS: usize = 64;
@@ -40,6 +40,8 @@ pub enum FleetEvent {
     Join {
         /// Who.
         introduction: Box<Introduction>,
+        /// Which of its sessions this is: a number that no other session of this coordinator has.
+        session: u64,
         /// Boot time.
         at: Nanos,
         /// Where orders go.
@@ -67,8 +69,8 @@ pub enum FleetEvent {
     Left {
         /// Whose.
         agent: AgentName,
-        /// Of which process.
-        incarnation: Incarnation,
+        /// Which of its sessions.
+        session: u64,
     },
 }
 
@@ -91,15 +93,33 @@ pub struct Fleet {
     links: BTreeMap<AgentName, mpsc::Sender<ToAgent>>,
     events: mpsc::Receiver<FleetEvent>,
     lost: Vec<(AgentName, String)>,
+    /// Taken out of the channel by a look, and not given to the driver yet: at most as many as the channel holds.
+    heard: VecDeque<Change>,
     clock: Arc<dyn Clock>,
+    /// When silence was last looked for (monotonic).
+    looked: Nanos,
 }
 
 impl Fleet {
-    /// A fleet that wants so many agents and hears of them through `events`.
+    /// A fleet that wants the agents of these names and so many others, and hears of them through `events`.
     #[must_use]
-    pub fn new(wanted: usize, events: mpsc::Receiver<FleetEvent>, clock: Arc<dyn Clock>) -> Self {
-        let registry = Registry::new(wanted, LEASE);
-        Self { registry, links: BTreeMap::new(), events, lost: Vec::new(), clock }
+    pub fn new(
+        named: BTreeSet<AgentName>,
+        others: usize,
+        events: mpsc::Receiver<FleetEvent>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let registry = Registry::new(named, others, LEASE);
+        let looked = clock.monotonic();
+        Self {
+            registry,
+            links: BTreeMap::new(),
+            events,
+            lost: Vec::new(),
+            heard: VecDeque::new(),
+            clock,
+            looked,
+        }
     }
 
     /// The members.
@@ -121,28 +141,41 @@ impl Fleet {
                 self.links.remove(&name);
                 return Change::Lost(name, reason);
             }
-            match tokio::time::timeout(LOOK, self.events.recv()).await {
-                Ok(Some(event)) => {
-                    if let Some(change) = self.take(event) {
-                        return change;
-                    }
+            if let Some(change) = self.heard.pop_front() {
+                return change;
+            }
+            let until_look = (self.looked + LOOK) - self.clock.monotonic();
+            if until_look == Nanos::ZERO {
+                self.look();
+                if self.lost.is_empty() && self.heard.is_empty() {
+                    return Change::Tick;
                 }
-                // What waits in the channel was heard before: only a quiet channel may show silence.
-                Ok(None) | Err(_) => {
-                    self.lost = self.registry.expire(self.clock.boottime());
-                    if self.lost.is_empty() {
-                        return Change::Tick;
-                    }
-                }
+                continue;
+            }
+            if let Ok(Some(event)) = tokio::time::timeout(until_look.to_duration(), self.events.recv()).await
+                && let Some(change) = self.take(event)
+            {
+                return change;
             }
         }
     }
 
+    /// Looks for silence. By time, not when it is quiet: others that talk must not hide it. What waits in the channel
+    /// was said before now, and is heard before anybody is called silent.
+    fn look(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            let change = self.take(event);
+            self.heard.extend(change);
+        }
+        self.looked = self.clock.monotonic();
+        self.lost = self.registry.expire(self.clock.boottime());
+    }
+
     fn take(&mut self, event: FleetEvent) -> Option<Change> {
         match event {
-            FleetEvent::Join { introduction, at, link, answer } => {
+            FleetEvent::Join { introduction, session, at, link, answer } => {
                 let name = introduction.name.clone();
-                let result = self.registry.join(*introduction, at);
+                let result = self.registry.join(*introduction, session, at);
                 let taken = result.is_ok();
                 if answer.send(result.map(|_| ())).is_err() || !taken {
                     return None;
@@ -159,8 +192,8 @@ impl Fleet {
                 self.links.remove(&agent);
                 Some(Change::Lost(agent, reason))
             }
-            FleetEvent::Left { agent, incarnation } => {
-                self.registry.disconnected(&agent, incarnation);
+            FleetEvent::Left { agent, session } => {
+                self.registry.disconnected(&agent, session);
                 None
             }
         }
@@ -179,5 +212,55 @@ impl Fleet {
     /// Tells every agent the same.
     pub fn tell_all(&self, order: &ToAgent) {
         self.links.keys().for_each(|agent| self.tell(agent, order.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::clock::ManualClock;
+    use common::fleet::HostFacts;
+    use common::ids::Incarnation;
+
+    fn join(name: &str, session: u64) -> (FleetEvent, mpsc::Receiver<ToAgent>) {
+        let introduction = Box::new(Introduction {
+            version: "1".into(),
+            name: name.parse().unwrap(),
+            incarnation: Incarnation(session),
+            host: HostFacts::default(),
+        });
+        let (link, orders) = mpsc::channel(ORDERS);
+        let (answer, _) = oneshot::channel();
+        (FleetEvent::Join { introduction, session, at: Nanos(1), link, answer }, orders)
+    }
+
+    /// Others that talk all the time must not hide that one is silent.
+    #[tokio::test]
+    async fn silence_is_noticed_while_others_talk() {
+        let clock = Arc::new(ManualClock::at(Nanos(1)));
+        let (events, inbox) = mpsc::channel(EVENTS);
+        let mut fleet = Fleet::new(BTreeSet::new(), 2, inbox, clock.clone());
+        let (a, _a) = join("silent", 1);
+        let (b, _b) = join("talks", 2);
+        for event in [a, b] {
+            events.send(event).await.unwrap();
+        }
+        let mut lost = None;
+        for tenth in 1..=200 {
+            clock.advance(Nanos::from_millis(100));
+            let heartbeat = FleetEvent::Said {
+                agent: "talks".parse().unwrap(),
+                at: clock.boottime(),
+                what: FromAgent::Heartbeat(None),
+            };
+            events.send(heartbeat).await.unwrap();
+            if let Change::Lost(name, _) = fleet.next().await {
+                lost = Some((name.to_string(), Nanos::from_millis(100 * tenth)));
+                break;
+            }
+        }
+        let (name, after) = lost.expect("nobody was lost");
+        assert_eq!(name, "silent");
+        assert!(after > LEASE && after < LEASE + Nanos::from_secs(3), "{after:?}");
     }
 }

@@ -4,10 +4,10 @@
 //! it *sent* the heartbeat, has run out, and it sends nothing any more. A broken connection alone is no loss: the
 //! agent may come back within the lease, as the same process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::fleet::Introduction;
-use common::ids::{AgentName, Incarnation, Nanos};
+use common::ids::{AgentName, Nanos};
 
 /// After the lease, until an agent is declared lost: it must have noticed first.
 const MARGIN: Nanos = Nanos(1_500_000_000);
@@ -36,13 +36,17 @@ pub struct Member {
     /// What it said of itself.
     pub introduction: Introduction,
     last_heard: Nanos,
-    connected: bool,
+    /// Its session, as long as that lasts.
+    session: Option<u64>,
 }
 
 /// The fleet's members.
 #[derive(Debug)]
 pub struct Registry {
-    wanted: usize,
+    /// Agents that this coordinator starts itself: nobody else may take their places.
+    named: BTreeSet<AgentName>,
+    /// Places for everybody else.
+    others: usize,
     lease: Nanos,
     members: BTreeMap<AgentName, Member>,
     /// Once the run has begun nobody new may join: the split is over names.
@@ -50,33 +54,33 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A fleet that wants so many agents.
+    /// A fleet that wants the agents of these names and so many others.
     #[must_use]
-    pub fn new(wanted: usize, lease: Nanos) -> Self {
-        Self { wanted, lease, members: BTreeMap::new(), complete: false }
+    pub fn new(named: BTreeSet<AgentName>, others: usize, lease: Nanos) -> Self {
+        Self { named, others, lease, members: BTreeMap::new(), complete: false }
     }
 
-    /// An agent asks to join at `now`.
+    /// An agent asks to join at `now`, over the session of this number.
     ///
     /// # Errors
     /// Why it is not taken.
-    pub fn join(&mut self, introduction: Introduction, now: Nanos) -> Result<Joined, Refusal> {
+    pub fn join(&mut self, introduction: Introduction, session: u64, now: Nanos) -> Result<Joined, Refusal> {
         let name = introduction.name.clone();
         let known = self.members.get(&name);
         let joined = match known {
             Some(m) if m.introduction.incarnation == introduction.incarnation => Joined::Back,
-            Some(m) if m.connected || self.complete => {
+            Some(m) if m.session.is_some() || self.complete => {
                 let host = &m.introduction.host.hostname;
                 return Err(Refusal::NameTaken(format!(
-                    "an agent named {name} has joined from {host}; give this one another --name"
+                    "an agent named {name} has joined from {host}; give this one another --name, or wait until the other is given up"
                 )));
             }
-            _ if self.complete || (known.is_none() && self.members.len() >= self.wanted) => {
-                return Err(Refusal::Full(format!("it has the {} agents that it wants", self.wanted)));
+            _ if self.complete || (known.is_none() && !self.has_place_for(&name)) => {
+                return Err(Refusal::Full(format!("it has the {} agents that it wants", self.wanted())));
             }
             _ => Joined::New,
         };
-        self.members.insert(name, Member { introduction, last_heard: now, connected: true });
+        self.members.insert(name, Member { introduction, last_heard: now, session: Some(session) });
         Ok(joined)
     }
 
@@ -87,12 +91,11 @@ impl Registry {
         }
     }
 
-    /// Its connection broke. Before the run begins, that is the end of its membership.
-    pub fn disconnected(&mut self, name: &AgentName, incarnation: Incarnation) {
-        let Some(m) = self.members.get_mut(name).filter(|m| m.introduction.incarnation == incarnation) else {
-            return;
-        };
-        m.connected = false;
+    /// A session ended. Before the run begins, that is the end of the membership; but an agent that has come back
+    /// over another session is not touched by the end of its old one.
+    pub fn disconnected(&mut self, name: &AgentName, session: u64) {
+        let Some(m) = self.members.get_mut(name).filter(|m| m.session == Some(session)) else { return };
+        m.session = None;
         if !self.complete {
             self.members.remove(name);
         }
@@ -108,10 +111,21 @@ impl Registry {
         self.complete = true;
     }
 
+    fn has_place_for(&self, name: &AgentName) -> bool {
+        let strangers = self.members.keys().filter(|n| !self.named.contains(*n)).count();
+        self.named.contains(name) || strangers < self.others
+    }
+
+    /// Agents that the fleet wants.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.named.len() + self.others
+    }
+
     /// Whether as many as wanted have joined.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.members.len() >= self.wanted
+        self.members.len() >= self.wanted()
     }
 
     /// Takes out and gives those of whom nothing was heard for too long.
@@ -141,6 +155,7 @@ impl Registry {
 mod tests {
     use super::*;
     use common::fleet::HostFacts;
+    use common::ids::Incarnation;
 
     const LEASE: Nanos = Nanos(15_000_000_000);
 
@@ -158,41 +173,55 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn others(n: usize) -> Registry {
+        Registry::new(BTreeSet::new(), n, LEASE)
+    }
+
     #[test]
     fn a_name_belongs_to_one_process_at_a_time() {
-        let mut r = Registry::new(2, LEASE);
-        assert_eq!(r.join(agent("a", 1), Nanos(0)), Ok(Joined::New));
-        let refused = r.join(agent("a", 2), Nanos(0));
+        let mut r = others(2);
+        assert_eq!(r.join(agent("a", 1), 1, Nanos(0)), Ok(Joined::New));
+        let refused = r.join(agent("a", 2), 2, Nanos(0));
         assert!(matches!(refused, Err(Refusal::NameTaken(text)) if text.contains("host-of-a")));
-        assert_eq!(r.join(agent("a", 1), Nanos(0)), Ok(Joined::Back));
-        r.disconnected(&name("a"), Incarnation(1));
+        assert_eq!(r.join(agent("a", 1), 3, Nanos(0)), Ok(Joined::Back));
+        r.disconnected(&name("a"), 1);
+        assert_eq!(r.members().len(), 1, "the end of an old session does not touch an agent that came back");
+        r.disconnected(&name("a"), 3);
         assert_eq!(
-            r.join(agent("a", 2), Nanos(0)),
+            r.join(agent("a", 2), 4, Nanos(0)),
             Ok(Joined::New),
             "a restarted agent takes its place before the run"
         );
-        r.disconnected(&name("a"), Incarnation(1));
-        assert_eq!(r.members().len(), 1, "the old connection's end does not touch the new process");
     }
 
     #[test]
     fn nobody_new_joins_a_full_fleet_or_a_run() {
-        let mut r = Registry::new(1, LEASE);
-        r.join(agent("a", 1), Nanos(0)).unwrap();
+        let mut r = others(1);
+        r.join(agent("a", 1), 1, Nanos(0)).unwrap();
         assert!(r.is_full());
-        assert!(matches!(r.join(agent("b", 2), Nanos(0)), Err(Refusal::Full(_))));
+        assert!(matches!(r.join(agent("b", 2), 2, Nanos(0)), Err(Refusal::Full(_))));
         r.complete();
-        r.disconnected(&name("a"), Incarnation(1));
+        r.disconnected(&name("a"), 1);
         assert_eq!(r.members().len(), 1, "in a run a broken connection is not a loss");
-        assert!(r.join(agent("a", 9), Nanos(0)).is_err(), "another process cannot take over in a run");
-        assert_eq!(r.join(agent("a", 1), Nanos(0)), Ok(Joined::Back));
+        assert!(r.join(agent("a", 9), 3, Nanos(0)).is_err(), "another process cannot take over in a run");
+        assert_eq!(r.join(agent("a", 1), 4, Nanos(0)), Ok(Joined::Back));
+    }
+
+    /// Agents that stand around must not take the places of those that the coordinator starts itself.
+    #[test]
+    fn named_agents_keep_their_places() {
+        let mut r = Registry::new([name("local-1")].into(), 1, LEASE);
+        assert!(r.join(agent("x", 1), 1, Nanos(0)).is_ok());
+        assert!(matches!(r.join(agent("y", 2), 2, Nanos(0)), Err(Refusal::Full(_))));
+        assert!(r.join(agent("local-1", 3), 3, Nanos(0)).is_ok());
+        assert!(r.is_full());
     }
 
     #[test]
     fn silence_beyond_lease_and_margin_is_loss() {
-        let mut r = Registry::new(2, LEASE);
-        r.join(agent("a", 1), Nanos(0)).unwrap();
-        r.join(agent("b", 2), Nanos(0)).unwrap();
+        let mut r = others(2);
+        r.join(agent("a", 1), 1, Nanos(0)).unwrap();
+        r.join(agent("b", 2), 2, Nanos(0)).unwrap();
         r.heard(&name("b"), Nanos(5_000_000_000));
         assert!(r.expire(LEASE + MARGIN).is_empty());
         let lost = r.expire(LEASE + MARGIN + Nanos(1));

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use common::knee::RateResult;
+use common::stats::Interval;
 use common::summary::Numbers;
 
-use super::table::{WIDTH, number};
+use super::table::{WIDTH, number, percent, percent_up};
 use super::{Report, TrialReport};
 
 /// Reasons shown for one trial; the rest is in `report.json`.
@@ -26,6 +27,8 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     let numbers: Vec<&Numbers> = report.trials.iter().filter_map(|t| t.summary.numbers.as_ref()).collect();
     tokens(&numbers, &mut lines);
     prompts(&numbers, &mut lines);
+    attainment(report, &mut lines);
+    saturated(report, &mut lines);
     failures(report, &mut lines);
     causes(report, &mut lines);
     reasons(report, &mut lines);
@@ -67,6 +70,43 @@ fn prompts(numbers: &[&Numbers], lines: &mut Vec<String>) {
         None => "the engine did not say how many prompt tokens it had cached".to_owned(),
     };
     wrap(&format!("Prompts repeat within a trial for {repeated} of {requests} requests; {seen}."), "", lines);
+}
+
+/// The interval of each rate's attainment, or that there is none, and why.
+fn attainment(report: &Report, lines: &mut Vec<String>) {
+    section("Attainment with its 95% interval:", lines, |lines| {
+        for rate in &report.rates {
+            let Some(attainment) = rate.slo_attainment else { continue };
+            let said = match rate.slo_attainment_interval {
+                Interval::Known { low, high, batches, .. } => {
+                    format!("{} to {}% ({batches} batches)", percent(low), percent_up(high))
+                }
+                Interval::None { reason, min, max } => {
+                    // A single trial has no spread to speak of.
+                    let repeats = min.zip(max).filter(|_| rate.trials_used > 1);
+                    let repeats = repeats.map_or_else(String::new, |(min, max)| {
+                        format!("; min {}, max {} over the repeats", percent(min), percent(max))
+                    });
+                    format!("no interval ({reason}){repeats}")
+                }
+            };
+            let head = format!("{}: {}%", named(&rate.offered_rate), percent(attainment));
+            wrap(&format!("{head}, {said}"), "  ", lines);
+        }
+    });
+}
+
+fn saturated(report: &Report, lines: &mut Vec<String>) {
+    let rates: Vec<String> = (report.rates.iter().filter(|r| r.saturated_trials > 0))
+        .map(|r| match (r.saturated_trials, r.trials_used) {
+            (n, of) if n == of => named(&r.offered_rate),
+            (n, of) => format!("{} in {n} of {of} trials", named(&r.offered_rate)),
+        })
+        .collect();
+    if !rates.is_empty() {
+        let note = format!("Saturated, requests in flight grew over the trial: {}.", rates.join(", "));
+        wrap(&note, "", lines);
+    }
 }
 
 fn failures(report: &Report, lines: &mut Vec<String>) {

@@ -115,9 +115,15 @@ fn count(n: u64) -> String {
 }
 
 /// Rounded down, so that only what is whole shows as 100 and nothing below a target shows as having met it.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     // The smallest nudge lets 0.29 × 100 be 29 and not 28.99.
     format!("{:.2}", (share * 1e4 + 1e-9).floor() / 1e2)
+}
+
+/// Rounded up: the upper end of an interval, which must not be drawn in.
+pub(super) fn percent_up(share: f64) -> String {
+    // Adding 0 makes a negative zero positive.
+    format!("{:.2}", (share * 1e4 - 1e-9).ceil() / 1e2 + 0.0)
 }
 
 #[cfg(test)]
@@ -138,6 +144,8 @@ mod tests {
         assert_eq!(percent(0.999_999), "99.99");
         assert_eq!(percent(0.989_999), "98.99");
         assert_eq!(percent(0.29), "29.00");
+        assert_eq!((percent_up(0.29), percent_up(0.989_91)), ("29.00".into(), "99.00".into()));
+        assert_eq!((percent_up(1.0), percent_up(0.0)), ("100.00".into(), "0.00".into()));
         assert_eq!(percent(0.99), "99.00");
     }
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use common::ids::{AgentName, ArrivalIndex, Nanos};
 use common::plan::OfferedRate;
+use common::stats::NoInterval;
 use common::summary::{AgentInput, Sample, TrialInput, summarise};
 use common::trace::{
     Channel, ContentEvent, Failure, FailureKind, Outcome, OutputTokens, TokenSource, Trace, Unsent,
@@ -108,6 +109,32 @@ fn the_table_reads_at_a_glance() {
     expect("Validity:\n  trial 2 (4/s, repeat 1) is late: agent a1: it was late");
     expect("Prompts repeat within a trial");
     expect("The knee is 4 requests/s (bracket [4, 8])");
+}
+
+#[test]
+fn attainment_shows_with_its_interval_or_with_none() {
+    // 2 requests a second for 5 minutes, of which every 20th is late; and what takes ever longer.
+    let of = |count: u64, rate: u64, ttft: fn(u64) -> u64| -> Vec<Trace> {
+        let at = |i: u64| Nanos::from_millis(i * 1000 / rate);
+        (0..count).map(|i| success(i, at(i), Nanos::from_millis(ttft(i)), 3)).collect()
+    };
+    let steady = of(600, 2, |i| if (i * 7).is_multiple_of(20) { 1_500 } else { 20 });
+    let grows = of(1_600, 16, |i| i * 4);
+    let text = render_table(&report(vec![
+        trial(0, "2", 0, &steady, &[]),
+        trial(1, "2", 1, &steady, &[]),
+        trial(2, "16", 0, &grows, &[]),
+        trial(3, "16", 1, &of(1_600, 16, |_| 20), &[]),
+        trial(4, "1", 0, &good(5), &[]),
+    ]));
+    let expect = |part: &str| assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    expect("Attainment with its 95% interval:\n  1/s: 100.00%, no interval (too short for ten batches");
+    expect("  2/s: 95.00%, 9");
+    expect("% (20 batches)\n");
+    expect(
+        "  16/s: 57.84%, no interval (not every repeat qualifies); min 15.68, max 100.00 over the repeats",
+    );
+    expect("\nSaturated, requests in flight grew over the trial: 16/s in 1 of 2 trials.\n");
 }
 
 #[test]
@@ -263,6 +290,10 @@ fn every_field_is_described() {
     names(&line_of(&good(1)[0]), &mut found);
     let undescribed: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert!(undescribed.is_empty(), "not in docs/report.md: {undescribed:?}");
+    for reason in NoInterval::ALL {
+        let name = serde_json::to_value(reason).unwrap();
+        assert!(page.contains(&format!("`{}`", name.as_str().unwrap())), "{name}");
+    }
     for kind in ReasonKind::ALL {
         let name = serde_json::to_value(kind).unwrap();
         assert!(page.contains(&format!("`{}`", name.as_str().unwrap())), "{name}");

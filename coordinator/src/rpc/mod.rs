@@ -10,6 +10,7 @@ mod upload;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::clock::Clock;
@@ -54,6 +55,8 @@ pub struct Shared {
     incarnation: u64,
     events: mpsc::Sender<FleetEvent>,
     offer: Mutex<Offer>,
+    /// Sessions so far: each gets a number of its own.
+    sessions: AtomicU64,
 }
 
 impl Shared {
@@ -65,7 +68,14 @@ impl Shared {
         incarnation: u64,
         events: mpsc::Sender<FleetEvent>,
     ) -> Arc<Self> {
-        Arc::new(Self { clock, token, incarnation, events, offer: Mutex::default() })
+        Arc::new(Self {
+            clock,
+            token,
+            incarnation,
+            events,
+            offer: Mutex::default(),
+            sessions: AtomicU64::new(0),
+        })
     }
 
     fn offer(&self) -> MutexGuard<'_, Offer> {

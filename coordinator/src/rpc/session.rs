@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::fleet::Introduction;
@@ -64,9 +65,10 @@ impl Fleet for FleetService {
                     return;
                 }
             };
-            match welcome(&shared, hello).await {
+            let number = shared.sessions.fetch_add(1, Ordering::Relaxed);
+            match welcome(&shared, hello, number).await {
                 Ok((introduction, orders)) => {
-                    Session { shared, introduction, inbound, outbound }.run(orders).await
+                    Session { shared, number, introduction, inbound, outbound }.run(orders).await
                 }
                 Err(refused) => _ = outbound.send(answer(coordinator_message::Kind::Refused(refused))).await,
             }
@@ -122,6 +124,7 @@ impl Fleet for FleetService {
 async fn welcome(
     shared: &Shared,
     hello: Hello,
+    session: u64,
 ) -> Result<(Introduction, mpsc::Receiver<crate::fleet::ToAgent>), Refused> {
     let refuse = |reason: refused::Reason, message: String| Refused { reason: reason.into(), message };
     if hello.protocol_version != PROTOCOL_VERSION {
@@ -138,7 +141,7 @@ async fn welcome(
     let (link, orders) = mpsc::channel(ORDERS);
     let (answer, answered) = oneshot::channel();
     let at = shared.clock.boottime();
-    let event = FleetEvent::Join { introduction: Box::new(introduction.clone()), at, link, answer };
+    let event = FleetEvent::Join { introduction: Box::new(introduction.clone()), session, at, link, answer };
     let gone = || refuse(refused::Reason::Full, "the run has ended".into());
     shared.events.send(event).await.map_err(|_| gone())?;
     match answered.await.map_err(|_| gone())? {
@@ -151,6 +154,7 @@ async fn welcome(
 /// A joined agent.
 struct Session {
     shared: Arc<Shared>,
+    number: u64,
     introduction: Introduction,
     inbound: Streaming<AgentMessage>,
     outbound: mpsc::Sender<Result<CoordinatorMessage, Status>>,
@@ -158,7 +162,7 @@ struct Session {
 
 impl Session {
     async fn run(mut self, mut orders: mpsc::Receiver<crate::fleet::ToAgent>) {
-        let (agent, incarnation) = (self.introduction.name.clone(), self.introduction.incarnation);
+        let (agent, session) = (self.introduction.name.clone(), self.number);
         let welcome = Welcome {
             coordinator_version: env!("CARGO_PKG_VERSION").into(),
             heartbeat_interval_ns: HEARTBEAT.0,
@@ -189,7 +193,7 @@ impl Session {
             self.send(Ok(translate::to_agent(order))).await;
         }
         // The driver has ended: nobody needs to know.
-        let _ = self.shared.events.send(FleetEvent::Left { agent, incarnation }).await;
+        let _ = self.shared.events.send(FleetEvent::Left { agent, session }).await;
     }
 
     async fn send(&self, message: Result<CoordinatorMessage, Status>) -> bool {

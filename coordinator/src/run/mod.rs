@@ -87,7 +87,14 @@ pub async fn run(
     };
     let record = record(&plan, &agents, command_line);
     let agents = agents.into_iter().map(|(name, _)| name).collect();
-    let mut sending = Sending::begin(plan, run, agents, record, means)?;
-    let ended = sending.every_trial().await;
-    sending.finish(ended).await
+    match Sending::begin(plan, run, agents, record, &mut means) {
+        Ok(mut sending) => {
+            let ended = sending.every_trial().await;
+            Ok(sending.finish(ended).await)
+        }
+        Err(e) => {
+            means.fleet.tell_all(&ToAgent::Goodbye("the run cannot begin".into()));
+            Err(e)
+        }
+    }
 }

@@ -28,14 +28,6 @@ pub(super) async fn prepare(
     let members = means.fleet.registry().members();
     let agents: Vec<_> = members.iter().map(|(n, m)| (n.clone(), m.introduction.host.clone())).collect();
     let names: Vec<AgentName> = agents.iter().map(|(name, _)| name.clone()).collect();
-    // Every trial must be possible before the first is sent.
-    if let Some(limit) = plan.max_concurrency
-        && (limit as usize) < wanted
-    {
-        bail!(
-            "--max-concurrency {limit} is less than one for each of {wanted} agents; raise it or use fewer agents"
-        );
-    }
     let Some(reports) = check_target(plan, &names, means).await? else { return Ok(None) };
     let models =
         reports.values().find(|r| !r.models.is_empty()).map(|r| r.models.as_slice()).unwrap_or_default();
@@ -72,7 +64,7 @@ async fn wait_for_agents(plan: &Plan, wanted: usize, means: &mut Means<'_>) -> a
             let joined: Vec<&str> = means.fleet.registry().members().keys().map(AgentName::as_str).collect();
             let who = if joined.is_empty() { "none".to_owned() } else { joined.join(", ") };
             bail!(
-                "{} of {wanted} agents joined within {}: {who}; start the others with `agent --join HOST:PORT`",
+                "{} of {wanted} agents joined within {}: {who}; start the others as printed above",
                 joined.len(),
                 shown_time(plan.fleet.join_timeout)
             );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ use crate::trial::seal;
 const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
 /// A run whose trials are being sent.
-pub(super) struct Sending<'a> {
+pub(super) struct Sending<'m, 'a> {
     plan: Plan,
     agents: Vec<AgentName>,
     kept: KeptRun,
-    means: Means<'a>,
+    means: &'m mut Means<'a>,
     store: RunStore,
     ingest: IngestHandle,
     folder: PathBuf,
@@ -45,26 +45,50 @@ pub(super) struct Sending<'a> {
     skipped: Vec<TrialId>,
 }
 
-/// The file of traces, written as trials end.
+/// The file of traces, written as trials end. It gets its name at the end of the run: until then an older file of
+/// that name stays, and a run that fails leaves nothing that looks like a result.
 struct Traces {
     path: PathBuf,
+    part: PathBuf,
     file: std::io::BufWriter<std::fs::File>,
 }
 
-impl<'a> Sending<'a> {
+impl Traces {
+    fn create(folder: &Path) -> anyhow::Result<Self> {
+        let part = folder.join("traces.jsonl.part");
+        let file = std::fs::File::create(&part).with_context(|| part.display().to_string())?;
+        Ok(Self { path: folder.join("traces.jsonl"), part, file: std::io::BufWriter::new(file) })
+    }
+
+    fn keep(mut self) -> anyhow::Result<PathBuf> {
+        self.file.flush().with_context(|| self.part.display().to_string())?;
+        std::fs::rename(&self.part, &self.path).with_context(|| self.path.display().to_string())?;
+        Ok(self.path)
+    }
+
+    fn discard(self) {
+        let _ = std::fs::remove_file(&self.part);
+    }
+}
+
+impl<'m, 'a> Sending<'m, 'a> {
     pub(super) fn begin(
         plan: Plan,
         run: RunId,
         agents: Vec<AgentName>,
         experiment: serde_json::Value,
-        means: Means<'a>,
+        means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
-        if let Some(out) = &plan.out {
-            // Before the run exists: a folder that cannot be made must not leave an empty run behind.
-            std::fs::create_dir_all(out).with_context(|| format!("--out {}", out.display()))?;
-        }
+        // Before the run exists: a folder that cannot be written must not leave an empty run behind.
+        let elsewhere = plan.out.as_deref().map(|out| {
+            let made = std::fs::create_dir_all(out).map_err(anyhow::Error::from);
+            let traces = made.and_then(|()| Traces::create(out));
+            traces.with_context(|| format!("--out {}: choose another folder", out.display()))
+        });
+        let elsewhere = elsewhere.transpose()?;
         let store = means.store.create_run(&run, means.clock.wall())?;
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
+        let traces = elsewhere.map_or_else(|| Traces::create(&folder), Ok)?;
         let kept = KeptRun {
             version: kept::VERSION,
             experiment,
@@ -79,9 +103,6 @@ impl<'a> Sending<'a> {
         if plan.target.keep_text {
             store.write_file("workload.jsonl", &plan.workload.bytes)?;
         }
-        let path = folder.join("traces.jsonl");
-        let file = std::fs::File::create(&path).with_context(|| path.display().to_string())?;
-        let traces = Traces { path, file: std::io::BufWriter::new(file) };
         let ingest = ingest::start(&store)?;
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
         means.shared.open_run(run, ingest.clone());
@@ -103,10 +124,8 @@ impl<'a> Sending<'a> {
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         for planned in self.plan.trials.clone() {
             if self.is_of_no_use(&planned) {
-                let text = format!("trial {}/{}", planned.trial.0 + 1, self.plan.trials.len());
-                self.means
-                    .ui
-                    .note(&format!("{text}  {} requests/s: skipped, a lower rate fails", planned.rate));
+                let PlannedTrial { trial, rate, .. } = planned;
+                self.means.ui.note(&format!("trial {trial} at {rate}/s is skipped: a lower rate fails"));
                 self.skipped.push(planned.trial);
                 continue;
             }
@@ -159,7 +178,7 @@ impl<'a> Sending<'a> {
             &*self.means.clock,
             &mut self.means.stop,
             || store.append_event(&started),
-            self.means.ui,
+            &mut *self.means.ui,
         )
         .await?;
         match ending {
@@ -220,6 +239,7 @@ impl<'a> Sending<'a> {
             clock: drained.get(name).map(|d| d.clock),
             lost: lost.contains_key(name),
             health: drained.get(name).map(|d| d.health),
+            start_skew: drained.get(name).map(|d| d.start_skew),
         };
         self.agents.iter().map(kept).collect()
     }
@@ -238,6 +258,11 @@ impl<'a> Sending<'a> {
             let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
             if tokio::time::timeout(COLLECT_WITHIN, arrived).await.is_err() {
                 reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
+            } else if self.stored(planned.trial, epoch, agent)? != report.traces {
+                reasons.insert(
+                    agent.clone(),
+                    format!("it says that it sent {} traces, which is not so", report.traces),
+                );
             } else if report.traces_lost > 0 {
                 reasons.insert(agent.clone(), format!("its spool lost {} traces", report.traces_lost));
             }
@@ -252,32 +277,45 @@ impl<'a> Sending<'a> {
         Ok(reasons)
     }
 
+    /// Stored traces of an agent, to be held against what it says.
+    fn stored(&self, trial: TrialId, epoch: Epoch, agent: &AgentName) -> anyhow::Result<u64> {
+        let mut stored = 0;
+        for block in self.store.trial_blocks(trial, epoch)? {
+            let block = block?;
+            stored += if block.header().agent == *agent { u64::from(block.header().count) } else { 0 };
+        }
+        Ok(stored)
+    }
+
     /// Numbers and trace lines of a sealed trial; then it is kept.
     fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
-        let Traces { path, file } = &mut self.traces;
-        // Blocking is right here: no trial is under way, and leases are kept by the sessions' own threads.
-        let lines = Lines { out: file, path };
+        let Traces { part, file, .. } = &mut self.traces;
+        // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
+        // runtime's other threads.
+        let lines = Lines { out: file, path: part };
         let report = tokio::task::block_in_place(|| {
             analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines))
         })?;
-        file.flush().with_context(|| path.display().to_string())?;
-        self.store.append_event(&RunEvent::TrialSealed {
+        let sealed = RunEvent::TrialSealed {
             trial: trial.planned.trial,
             epoch: trial.epoch,
             verdict: report.summary.validity.verdict.name().into(),
             scheduled: report.summary.conservation.scheduled,
             recorded: report.summary.conservation.recorded,
-        })?;
-        self.kept.trials.push(trial);
-        self.kept.write(&self.store)?;
+        };
         self.means.ui.trial_ended(&report);
+        // What was measured is reported, also when it cannot be kept.
         self.trials.push(report);
+        self.kept.trials.push(trial);
+        self.store.append_event(&sealed)?;
+        self.kept.write(&self.store)?;
         Ok(())
     }
 
-    /// The report of what was measured, whatever ended the run.
-    pub(super) async fn finish(mut self, ended: anyhow::Result<bool>) -> anyhow::Result<RunOutcome> {
-        let (interrupted, error) = match ended {
+    /// The report of what was measured, whatever ended the run. What cannot be written any more (the disk is full,
+    /// say) is an error beside the report, not instead of it.
+    pub(super) async fn finish(mut self, ended: anyhow::Result<bool>) -> RunOutcome {
+        let (interrupted, mut error) = match ended {
             Ok(interrupted) => (interrupted, None),
             Err(e) => (false, Some(e)),
         };
@@ -286,29 +324,33 @@ impl<'a> Sending<'a> {
             (None, true) => RunEvent::RunInterrupted { reason: "stopped by the operator".into() },
             (None, false) => RunEvent::RunFinished,
         };
-        let noted = self.store.append_event(&event);
         self.means.shared.close_run();
         self.means.fleet.tell_all(&ToAgent::Goodbye("the run is over".into()));
-        self.ingest.close().await?;
-        noted?;
-        tracing::debug!(counters = ?self.ingest.counters(), "the run is over");
-        let trials = std::mem::take(&mut self.trials);
-        if trials.is_empty() {
-            // Nothing half-written: a run without a trial leaves no files that look like results.
-            let _ = std::fs::remove_file(&self.traces.path);
-            let files = Vec::new();
-            return Ok(RunOutcome { report: None, files, interrupted, error });
-        }
-        let run = self.store.id().clone();
         if let Some(record) = self.kept.experiment.as_object_mut() {
             record.insert("skipped_trials".into(), serde_json::json!(self.skipped));
         }
-        self.kept.write(&self.store)?;
+        let closed = self.ingest.close().await.map_err(anyhow::Error::from);
+        let noted = self.store.append_event(&event).map_err(anyhow::Error::from);
+        let kept = self.kept.write(&self.store).map_err(anyhow::Error::from);
+        tracing::debug!(counters = ?self.ingest.counters(), "the run is over");
+        let trials = std::mem::take(&mut self.trials);
+        if trials.is_empty() {
+            self.traces.discard();
+            let error = error.or_else(|| closed.and(noted).and(kept).err());
+            return RunOutcome { report: None, files: Vec::new(), interrupted, error };
+        }
+        let run = self.store.id().clone();
         let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
+        let mut files = Vec::new();
         let path = self.folder.join("report.json");
-        OsDisk.replace(&path, to_json(&report)?.as_bytes()).with_context(|| path.display().to_string())?;
-        let files = vec![path, self.traces.path.clone()];
-        Ok(RunOutcome { report: Some(report), files, interrupted, error })
+        let written = to_json(&report).map_err(anyhow::Error::from).and_then(|json| {
+            OsDisk.replace(&path, json.as_bytes()).with_context(|| path.display().to_string())?;
+            files.push(path);
+            files.push(self.traces.keep()?);
+            Ok(())
+        });
+        error = error.or_else(|| written.and(closed).and(noted).and(kept).err());
+        RunOutcome { report: Some(report), files, interrupted, error }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use common::clock::Clock;
-use common::fleet::{Progress, TrialOrder};
+use common::fleet::{Progress, TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
 use common::plan::Target;
 use tokio::sync::watch;
 
-use super::assignment::Assigned;
+use super::assignment::{Assigned, Assignment};
 use super::machine::{Effect, Ending, Event, LEAD_LOCAL, LEAD_REMOTE, Machine, Patience};
 use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
 
@@ -86,6 +86,7 @@ pub async fn drive<E>(
     }
     let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
     let mut stop_seen = 0;
+    let mut told: Option<ToAgent> = None;
     loop {
         let event = tokio::select! {
             change = fleet.next() => match change {
@@ -98,7 +99,14 @@ pub async fn drive<E>(
                 }
                 Change::Said(agent, said) => translate(agent, said, case.epoch),
                 Change::Lost(agent, reason) => Event::Lost(agent, reason),
-                Change::Joined(_) | Change::Tick => Event::Tick,
+                Change::Joined(agent) => {
+                    // Back over a new connection: what it was told last may have been lost with the old one.
+                    if let Some(order) = &told {
+                        fleet.tell(&agent, order.clone());
+                    }
+                    Event::Tick
+                }
+                Change::Tick => Event::Tick,
             },
             level = next_level(stop, stop_seen) => {
                 stop_seen = level;
@@ -109,6 +117,7 @@ pub async fn drive<E>(
         for effect in machine.on(event, clock.monotonic()) {
             match effect {
                 Effect::TellAll(order) => {
+                    told = Some(order.clone());
                     assigned.agents.keys().for_each(|agent| fleet.tell(agent, order.clone()))
                 }
                 Effect::Commit => commit()?,
@@ -137,11 +146,19 @@ async fn next_level(stop: &mut StopLevel, seen: u8) -> u8 {
 
 fn patience(case: &TrialCase, assigned: &Assigned) -> Patience {
     let request = case.target.connect_timeout + case.target.total_timeout;
+    let times = |n: usize| Nanos(request.0.saturating_mul(n as u64));
+    // Warm-up requests run some at a time; one more for the connections.
+    let at_once =
+        |a: &Assignment| a.permits.map_or(WARMUP_AT_ONCE, |p| WARMUP_AT_ONCE.min(p)).max(1) as usize;
+    let rounds = |a: &Assignment| a.warmup.len().div_ceil(at_once(a)) + 1;
+    let warmup = assigned.agents.values().map(rounds).max().unwrap_or(1);
+    // A closed loop has no schedule: its workers take turns, each turn as long as a request may take.
+    let turns = |a: &Assignment| a.slice.len().div_ceil(a.permits.unwrap_or(1).max(1) as usize);
+    let closed = assigned.agents.values().map(turns).max().filter(|_| case.closed).unwrap_or(0);
     Patience {
-        // Warm-up requests run some at a time.
-        prepare: request + request + GRACE,
+        prepare: times(warmup) + GRACE,
         // The last arrival may wait for a permit as long as a request may take.
-        run: assigned.last + case.target.total_timeout + request + GRACE,
+        run: assigned.last + case.target.total_timeout + request + times(closed) + GRACE,
         drain: request + GRACE,
         lead: if case.local { LEAD_LOCAL } else { LEAD_REMOTE },
     }

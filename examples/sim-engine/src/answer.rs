@@ -32,6 +32,8 @@ pub(crate) struct Answer {
     pub(crate) words: Words,
     /// Tokens in the engine's job.
     pub(crate) total: u32,
+    /// The engine has a prefix cache, so usage says how much of the prompt was in it.
+    pub(crate) tells_cached: bool,
     pub(crate) finish: &'static str,
     pub(crate) tokens_per_event: u32,
     pub(crate) fault: Option<FaultRule>,
@@ -84,12 +86,16 @@ impl Answer {
     }
 
     /// The usage that the answer ends with, where it was asked for.
-    pub(crate) fn usage(&self, completion_tokens: u32) -> Option<String> {
+    fn usage(&self, completion_tokens: u32, cached_tokens: u32) -> Option<String> {
+        let prompt_tokens = self.ask.prompt_tokens.into();
         match self.fault() {
             Some(Fault::NoUsage | Fault::NullUsage) => None,
-            Some(Fault::ZeroUsage) => Some(usage(0, 0)),
-            Some(Fault::NegativeUsage) => Some(usage(self.ask.prompt_tokens.into(), -1)),
-            _ => Some(usage(self.ask.prompt_tokens.into(), completion_tokens.into())),
+            Some(Fault::ZeroUsage) => Some(usage(0, 0, None)),
+            Some(Fault::NegativeUsage) => Some(usage(prompt_tokens, -1, None)),
+            _ => {
+                let cached = self.tells_cached.then_some(cached_tokens);
+                Some(usage(prompt_tokens, completion_tokens.into(), cached))
+            }
         }
     }
 
@@ -127,7 +133,7 @@ impl Answer {
 
     /// The stream. `ticket` is absent for the faults that answer without generating.
     pub(crate) async fn stream(mut self, out: Sender, ticket: Option<Ticket>) -> Result<(), Cut> {
-        let mut events = Events::new(out, self.fault());
+        let mut events = Events::new(out, self.fault);
         match (ticket, self.fault()) {
             (Some(ticket), _) => self.generate(&mut events, ticket).await?,
             (None, Some(Fault::Hang)) => std::future::pending().await,
@@ -173,11 +179,17 @@ impl Answer {
                 events.data(r#"{"id": "broken", "choices": [{"index": 0, "#).await;
             }
         }
+        let cached_tokens = ticket.cached_tokens();
         drop(ticket);
-        self.after_the_tokens(events, (sent, chars)).await
+        self.after_the_tokens(events, (sent, chars), cached_tokens).await
     }
 
-    async fn after_the_tokens(&mut self, events: &mut Events, before: (u32, usize)) -> Result<(), Cut> {
+    async fn after_the_tokens(
+        &mut self,
+        events: &mut Events,
+        before: (u32, usize),
+        cached_tokens: u32,
+    ) -> Result<(), Cut> {
         match self.fault() {
             Some(Fault::ErrorEvent) => events.data(&error_event()).await,
             Some(Fault::CleanEof) => {}
@@ -204,7 +216,8 @@ impl Answer {
                 }
             }
             _ => {
-                if let Some(usage) = self.usage(before.0).filter(|_| self.ask.include_usage) {
+                let usage = self.usage(before.0, cached_tokens);
+                if let Some(usage) = usage.filter(|_| self.ask.include_usage) {
                     events.data(&self.shape.usage_event(&usage)).await;
                 }
             }
@@ -213,13 +226,16 @@ impl Answer {
     }
 
     /// The whole answer at once, for a request that did not ask for a stream.
-    pub(crate) async fn whole(mut self, out: Sender, _ticket: Ticket) -> Result<(), Cut> {
+    pub(crate) async fn whole(mut self, out: Sender, ticket: Ticket) -> Result<(), Cut> {
         let ids = self.take(self.total);
         let finish = if self.fault() == Some(Fault::Abort) { "abort" } else { self.finish };
         let answer = match self.fault() {
             Some(Fault::Malformed) => r#"{"id": "broken", "choices": [{"index": 0, "#.to_owned(),
             Some(Fault::NoContent) => "{}".to_owned(),
-            _ => self.shape.whole(&ids, finish, self.usage(self.total).as_deref()),
+            _ => {
+                let usage = self.usage(self.total, ticket.cached_tokens());
+                self.shape.whole(&ids, finish, usage.as_deref())
+            }
         };
         match self.fault() {
             Some(Fault::Hang | Fault::Stall | Fault::Drip) => std::future::pending().await,
@@ -254,9 +270,11 @@ struct Events {
 }
 
 impl Events {
-    fn new(out: Sender, fault: Option<Fault>) -> Self {
+    fn new(out: Sender, rule: Option<FaultRule>) -> Self {
+        let fault = rule.map(|rule| rule.fault);
         let per_frame = match fault {
             Some(Fault::Coalesced) => usize::MAX,
+            Some(Fault::Bursts) => rule.map_or(1, |rule| rule.after as usize),
             Some(Fault::TwoInOne) => 2,
             _ => 1,
         };

@@ -10,6 +10,8 @@ use crate::batch::BatchTiming;
 use crate::engine::Timing;
 use crate::fault::{self, FaultRule};
 use crate::fixed::FixedTiming;
+use crate::mmc::MmcTiming;
+use crate::prefix::BLOCK_TOKENS;
 
 /// A simulated LLM serving engine: OpenAI-compatible completions and chat, without a model.
 ///
@@ -62,6 +64,37 @@ pub struct Options {
     /// What each sequence of the batch adds to a decode step.
     #[arg(long, value_name = "MS", default_value = "2", value_parser = millis, help_heading = "Engine model")]
     pub step_per_seq_ms: Duration,
+
+    /// Tokens that the KV cache has room for. A sequence holds its prompt and its generated tokens; when a step would
+    /// need more, the youngest is preempted and recomputed later. Default: no bound.
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>, help_heading = "Engine model")]
+    pub kv_tokens: Option<u32>,
+
+    /// Tokens that the prefix cache has room for (blocks of 16, least recently used first out). A prompt's cached
+    /// tokens cost no prefill, and usage says how many they were. 0: no prefix cache.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Engine model")]
+    pub prefix_cache_tokens: u32,
+
+    /// Instead of the engine model: so many servers with exponential service times, the queue M/M/c. A request holds
+    /// one server; its tokens come evenly over its service time.
+    #[arg(long, value_name = "C", value_parser = at_least_one::<usize>, help_heading = "Known queue",
+        conflicts_with_all = ["fixed_ttft_ms", "kv_tokens", "prefix_cache_tokens"])]
+    pub mmc_servers: Option<usize>,
+
+    /// With --mmc-servers: mean service time of a request.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "100",
+        value_parser = millis,
+        requires = "mmc_servers",
+        help_heading = "Known queue"
+    )]
+    pub service_mean_ms: Duration,
+
+    /// With --mmc-servers: --service-mean-ms is for each output token.
+    #[arg(long, requires = "mmc_servers", help_heading = "Known queue")]
+    pub service_per_token: bool,
 
     /// Instead of the engine model: the first token exactly so long after each request's arrival.
     #[arg(long, value_name = "MS", value_parser = millis, help_heading = "Fixed delays")]
@@ -146,19 +179,36 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Whether usage can say how much of a prompt was cached.
+    #[must_use]
+    pub(crate) fn has_prefix_cache(&self) -> bool {
+        matches!(self.timing, Timing::Batch(timing) if timing.prefix_cache_tokens >= BLOCK_TOKENS)
+    }
+}
+
 impl Options {
     /// What was meant.
     #[must_use]
     pub fn config(&self) -> Config {
-        let timing = match self.fixed_ttft_ms {
-            Some(ttft) => Timing::Fixed(FixedTiming { ttft, itl: self.fixed_itl_ms }),
-            None => Timing::Batch(BatchTiming {
+        let timing = match (self.fixed_ttft_ms, self.mmc_servers) {
+            (Some(ttft), _) => Timing::Fixed(FixedTiming { ttft, itl: self.fixed_itl_ms }),
+            (None, Some(servers)) => Timing::Mmc(MmcTiming {
+                servers,
+                max_queue: self.max_queue,
+                mean_service: self.service_mean_ms,
+                per_token: self.service_per_token,
+                seed: self.seed,
+            }),
+            (None, None) => Timing::Batch(BatchTiming {
                 slots: self.slots,
                 max_queue: self.max_queue,
                 prefill_rate: self.prefill_rate,
                 prefill_base: self.prefill_base_ms,
                 step: self.step_ms,
                 step_per_seq: self.step_per_seq_ms,
+                kv_tokens: self.kv_tokens,
+                prefix_cache_tokens: self.prefix_cache_tokens,
             }),
         };
         Config {
@@ -168,7 +218,8 @@ impl Options {
             always_max: self.always_max,
             shortest_share: self.shortest_share,
             default_max_tokens: self.default_max_tokens,
-            max_model_len: self.max_model_len,
+            // What can never fit into the KV cache is refused, as vLLM refuses such a context limit.
+            max_model_len: self.max_model_len.min(self.kv_tokens.unwrap_or(u32::MAX)),
             tokens_per_event: self.tokens_per_event,
             faults: self.faults.clone(),
             log_limit: self.log_limit,

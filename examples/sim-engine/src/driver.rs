@@ -14,18 +14,29 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::engine::{Engine, Job, QueueFull, SeqId, Stats, Timing};
+use crate::engine::{Engine, Job, Output, QueueFull, SeqId, Stats, Timing};
+use crate::latency::Latencies;
 
 /// What a sequence has ready.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     tokens: u32,
+    cached_tokens: u32,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    progress: watch::Sender<Progress>,
+    arrival: Duration,
+    /// The instant of its newest token.
+    last: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct State {
     engine: Engine,
-    mailboxes: HashMap<SeqId, watch::Sender<Progress>>,
+    mailboxes: HashMap<SeqId, Mailbox>,
+    latencies: Latencies,
     next_id: u64,
     stopped: bool,
 }
@@ -35,6 +46,25 @@ struct Shared {
     clock: Clock,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+impl State {
+    fn deliver(&mut self, output: &Output) {
+        let Some(mailbox) = self.mailboxes.get_mut(&output.id) else { return };
+        match mailbox.last {
+            None => self.latencies.first_token(output.at.saturating_sub(mailbox.arrival)),
+            Some(last) => self.latencies.next_tokens(output.at.saturating_sub(last)),
+        }
+        mailbox.last = Some(output.at);
+        mailbox.progress.send_modify(|progress| {
+            progress.tokens += output.tokens;
+            progress.cached_tokens = output.cached_tokens;
+        });
+        if output.finished {
+            self.latencies.whole_request(output.at.saturating_sub(mailbox.arrival));
+            self.mailboxes.remove(&output.id);
+        }
+    }
 }
 
 impl Shared {
@@ -48,12 +78,7 @@ impl Shared {
         while !state.stopped {
             let now = self.clock.now();
             for output in state.engine.on_time(now) {
-                if let Some(mailbox) = state.mailboxes.get(&output.id) {
-                    mailbox.send_modify(|progress| progress.tokens += output.tokens);
-                }
-                if output.finished {
-                    state.mailboxes.remove(&output.id);
-                }
+                state.deliver(&output);
             }
             state = match state.engine.next_deadline() {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -74,36 +99,38 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn start(timing: Timing, clock: Clock) -> std::io::Result<Self> {
-        let state =
-            State { engine: Engine::new(timing), mailboxes: HashMap::new(), next_id: 0, stopped: false };
+        let state = State {
+            engine: Engine::new(timing),
+            mailboxes: HashMap::new(),
+            latencies: Latencies::default(),
+            next_id: 0,
+            stopped: false,
+        };
         let shared = Arc::new(Shared { clock, state: Mutex::new(state), changed: Condvar::new() });
         let runner = Arc::clone(&shared);
         std::thread::Builder::new().name("engine".into()).spawn(move || runner.run())?;
         Ok(Self { shared })
     }
 
-    /// Submits a job that arrived at `arrival` on the driver's clock.
-    pub(crate) fn submit(
-        &self,
-        arrival: Duration,
-        prompt_tokens: u32,
-        output_tokens: u32,
-    ) -> Result<Ticket, QueueFull> {
+    /// Submits a job that arrived at `arrival` on the driver's clock. Its id is the driver's to choose.
+    pub(crate) fn submit(&self, arrival: Duration, job: Job) -> Result<Ticket, QueueFull> {
         let mut state = self.shared.lock();
         let before = state.engine.next_deadline();
         let id = SeqId(state.next_id);
-        state.engine.submit(arrival, Job { id, prompt_tokens, output_tokens })?;
+        state.engine.submit(arrival, Job { id, ..job })?;
         state.next_id += 1;
         let (mailbox, progress) = watch::channel(Progress::default());
-        state.mailboxes.insert(id, mailbox);
+        state.mailboxes.insert(id, Mailbox { progress: mailbox, arrival, last: None });
         if state.engine.next_deadline() != before {
             self.shared.changed.notify_one();
         }
         Ok(Ticket { id, progress, shared: Arc::clone(&self.shared) })
     }
 
-    pub(crate) fn stats(&self) -> Stats {
-        self.shared.lock().engine.stats()
+    /// What the engine does and has done, and how long it took.
+    pub(crate) fn observe(&self) -> (Stats, Latencies) {
+        let state = self.shared.lock();
+        (state.engine.stats(), state.latencies.clone())
     }
 }
 
@@ -127,6 +154,11 @@ impl Ticket {
     pub(crate) async fn reach(&mut self, tokens: u32) {
         // An error says that the engine dropped the mailbox: the sequence is over.
         let _ = self.progress.wait_for(|progress| progress.tokens >= tokens).await;
+    }
+
+    /// Tokens of its prompt that were in the prefix cache; known with the first token.
+    pub(crate) fn cached_tokens(&self) -> u32 {
+        self.progress.borrow().cached_tokens
     }
 }
 

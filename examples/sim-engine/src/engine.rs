@@ -1,25 +1,27 @@
 //! The engine model: which sequence gets which token at which instant.
 //!
-//! Owns the vocabulary of the model (jobs, outputs, deadlines) and the choice between its two timings. It is a
+//! Owns the vocabulary of the model (jobs, outputs, deadlines) and the choice between its timings. It is a
 //! pure state machine: [`Engine::submit`], [`Engine::cancel`] and [`Engine::on_time`] are the only events, and
 //! what comes back is a list of [`Output`]s. Time is a [`Duration`] since an epoch that the caller chooses, so the
 //! same model runs under a wall clock (the driver) and in virtual time (the tests).
 //!
-//! It must never read a clock, draw a random number, or know about HTTP. Deadlines are computed from deadlines,
+//! It must never read a clock, draw a random number that its seed and the job do not determine, or know about HTTP. Deadlines are computed from deadlines,
 //! never from the instant at which somebody got round to calling: a caller that oversleeps receives everything
 //! that was due, with the same `at` stamps, and the schedule does not drift. `tests/model.rs` guards this.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::{Batch, BatchTiming};
 use crate::fixed::{Fixed, FixedTiming};
+use crate::mmc::{Mmc, MmcTiming};
 
 /// Names one sequence for as long as it is in the engine. The caller hands them out and never reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeqId(pub u64);
 
-/// One request as the model sees it: only counts, no text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One request as the model sees it: counts and hashes, no text.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// Who asks.
     pub id: SeqId,
@@ -27,6 +29,17 @@ pub struct Job {
     pub prompt_tokens: u32,
     /// Tokens to generate; at least 1.
     pub output_tokens: u32,
+    /// For each full block of the prompt, a hash of everything up to its end (see [`crate::prefix`]). Empty: the
+    /// prompt has no prefix in common with another.
+    pub blocks: Arc<[u64]>,
+}
+
+impl Job {
+    /// A job whose prompt is like no other.
+    #[must_use]
+    pub fn new(id: SeqId, prompt_tokens: u32, output_tokens: u32) -> Self {
+        Self { id, prompt_tokens, output_tokens, blocks: Arc::default() }
+    }
 }
 
 /// Tokens that became ready at one instant for one sequence.
@@ -40,6 +53,8 @@ pub struct Output {
     pub tokens: u32,
     /// These were the last ones; the sequence has left the engine.
     pub finished: bool,
+    /// Tokens of the sequence's prompt that were in the prefix cache: the same in each of its outputs.
+    pub cached_tokens: u32,
 }
 
 /// How the engine spends time.
@@ -49,6 +64,8 @@ pub enum Timing {
     Batch(BatchTiming),
     /// Every request gets its tokens after fixed delays, whatever else is running.
     Fixed(FixedTiming),
+    /// Servers with exponential service times: the queue M/M/c, whose closed forms are known.
+    Mmc(MmcTiming),
 }
 
 /// The queue had no room. The job was not taken.
@@ -77,6 +94,24 @@ pub struct Stats {
     pub prompt_tokens_total: u64,
     /// Tokens handed out by [`Engine::on_time`].
     pub generation_tokens_total: u64,
+    /// Times that a running sequence was sent back to the queue for want of KV space.
+    pub preemptions_total: u64,
+    /// Tokens that the running sequences hold in the KV cache.
+    pub kv_tokens: u64,
+    /// Tokens that the KV cache has room for; 0 when it is unbounded.
+    pub kv_capacity: u64,
+    /// Prompt tokens that were looked up in the prefix cache.
+    pub prefix_queries_total: u64,
+    /// Those of them that were in it.
+    pub prefix_hits_total: u64,
+}
+
+impl Stats {
+    /// The share of the KV cache in use; 0 when it is unbounded.
+    #[must_use]
+    pub fn kv_usage(&self) -> f64 {
+        if self.kv_capacity == 0 { 0.0 } else { self.kv_tokens as f64 / self.kv_capacity as f64 }
+    }
 }
 
 /// The simulated engine. See the module's page.
@@ -89,6 +124,7 @@ pub struct Engine {
 enum Kind {
     Batch(Batch),
     Fixed(Fixed),
+    Mmc(Mmc),
 }
 
 impl Engine {
@@ -98,6 +134,7 @@ impl Engine {
         let kind = match timing {
             Timing::Batch(timing) => Kind::Batch(Batch::new(timing)),
             Timing::Fixed(timing) => Kind::Fixed(Fixed::new(timing)),
+            Timing::Mmc(timing) => Kind::Mmc(Mmc::new(timing)),
         };
         Self { kind }
     }
@@ -115,15 +152,18 @@ impl Engine {
                 fixed.submit(arrival, job);
                 Ok(())
             }
+            Kind::Mmc(mmc) => mmc.submit(arrival, job),
         }
     }
 
     /// Forgets a sequence, waiting or running, and frees its slot. False when it was not there. A step that has
-    /// begun runs to its end: an accelerator cannot be called back from a kernel.
+    /// begun runs to its end: an accelerator cannot be called back from a kernel. (A server of [`Timing::Mmc`] is
+    /// free at the next token's instant.)
     pub fn cancel(&mut self, id: SeqId) -> bool {
         match &mut self.kind {
             Kind::Batch(batch) => batch.cancel(id),
             Kind::Fixed(fixed) => fixed.cancel(id),
+            Kind::Mmc(mmc) => mmc.cancel(id),
         }
     }
 
@@ -133,6 +173,7 @@ impl Engine {
         match &self.kind {
             Kind::Batch(batch) => batch.next_deadline(),
             Kind::Fixed(fixed) => fixed.next_deadline(),
+            Kind::Mmc(mmc) => mmc.next_deadline(),
         }
     }
 
@@ -141,6 +182,7 @@ impl Engine {
         match &mut self.kind {
             Kind::Batch(batch) => batch.on_time(now),
             Kind::Fixed(fixed) => fixed.on_time(now),
+            Kind::Mmc(mmc) => mmc.on_time(now),
         }
     }
 
@@ -150,6 +192,7 @@ impl Engine {
         match &self.kind {
             Kind::Batch(batch) => batch.stats(),
             Kind::Fixed(fixed) => fixed.stats(),
+            Kind::Mmc(mmc) => mmc.stats(),
         }
     }
 }

@@ -67,6 +67,8 @@ faults! {
     RoleEarly "role-early" "chat: headers and the role chunk at once, long before the first token"
     RoleLate "role-late" "chat: the role chunk after the first content chunk"
     TwoInOne "two-in-one" "two events per write"
+    Bursts "bursts" "K events per write: tokens come in bursts"
+    SlowReads "slow-reads" "the request's body is read a piece each 50 ms, the first after 50 ms; then a right answer"
 }
 
 /// The name is not one of [`Fault::ALL`], or its options make no sense.

@@ -49,7 +49,7 @@ impl Fixed {
     }
 
     pub(crate) fn submit(&mut self, arrival: Duration, job: Job) {
-        let Job { id, prompt_tokens, output_tokens: left } = job;
+        let Job { id, prompt_tokens, output_tokens: left, .. } = job;
         self.sequences.insert(id, Sequence { prompt_tokens, started: false, left });
         self.due.push(Reverse((arrival.saturating_add(self.timing.ttft), id)));
     }
@@ -77,7 +77,7 @@ impl Fixed {
             sequence.left -= tokens;
             let finished = sequence.left == 0;
             self.generation_tokens_total += u64::from(tokens);
-            outputs.push(Output { id, at, tokens, finished });
+            outputs.push(Output { id, at, tokens, finished, cached_tokens: 0 });
             if finished {
                 self.sequences.remove(&id);
             } else {
@@ -93,6 +93,7 @@ impl Fixed {
             waiting: 0,
             prompt_tokens_total: self.prompt_tokens_total,
             generation_tokens_total: self.generation_tokens_total,
+            ..Stats::default()
         }
     }
 }

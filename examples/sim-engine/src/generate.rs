@@ -7,13 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tokio_stream::StreamExt as _;
 
 use crate::answer::{Answer, scripted_error};
 use crate::body::scripted;
 use crate::clock::{nanos, unix_now};
+use crate::engine::{Job, SeqId};
 use crate::fault::{self, Fault, FaultRule};
 use crate::listen::Connection;
 use crate::log::{Entry, Outcome, Record};
@@ -25,6 +28,8 @@ use crate::wire::Shape;
 /// More than any prompt, less than the machine's memory.
 const LARGEST_BODY: usize = 256 << 20;
 
+const BETWEEN_SLOW_READS: Duration = Duration::from_millis(50);
+
 const NEXT_REQUEST_AFTER: &str = "1";
 
 /// When a request came, on both clocks.
@@ -34,11 +39,15 @@ struct Arrival {
 }
 
 pub(crate) async fn generate(app: Arc<App>, api: Api, connection: Connection, request: Request) -> Response {
-    let arrival = Arrival { monotonic: app.clock.now(), unix: unix_now() };
+    let mut arrival = Arrival { monotonic: app.clock.now(), unix: unix_now() };
     let number = app.next_number();
     let (head, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, LARGEST_BODY).await;
-    let body = body.map_err(|error| {
+    let chosen = fault::choose(text_of(&head.headers, "x-sim-fault").as_deref(), &app.config.faults, number)
+        .map_err(|error| {
+            ApiError::new(StatusCode::BAD_REQUEST, "BadRequestError", format!("x-sim-fault: {error}"))
+        });
+    let slowly = matches!(&chosen, Ok(Some(rule)) if rule.fault == Fault::SlowReads);
+    let body = read(body, slowly).await.map_err(|error| {
         let message = format!("the request body could not be read: {error}");
         ApiError::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
     });
@@ -52,10 +61,6 @@ pub(crate) async fn generate(app: Arc<App>, api: Api, connection: Connection, re
         Ok(body) => Ask::read(api, body, limits),
         Err(error) => Err(error.clone()),
     };
-    let chosen = fault::choose(text_of(&head.headers, "x-sim-fault").as_deref(), &app.config.faults, number)
-        .map_err(|error| {
-            ApiError::new(StatusCode::BAD_REQUEST, "BadRequestError", format!("x-sim-fault: {error}"))
-        });
     let mut entry = file(&head.headers, &arrival, &connection, api, bytes);
     entry.fault = chosen.as_ref().ok().and_then(|rule| Some((*rule)?.fault.name()));
     if let Ok(ask) = &asked {
@@ -65,9 +70,29 @@ pub(crate) async fn generate(app: Arc<App>, api: Api, connection: Connection, re
         entry.prompt_tokens = Some(ask.prompt_tokens);
     }
     let record = app.log.open(entry);
+    if slowly {
+        // The engine cannot begin with what it has not read.
+        arrival.monotonic = app.clock.now();
+    }
     match (asked, chosen) {
         (Ok(ask), Ok(fault)) => answer(&app, arrival, ask, fault, connection, record, &head.headers).await,
         (Err(error), _) | (_, Err(error)) => refuse(record, error),
+    }
+}
+
+async fn read(body: Body, slowly: bool) -> Result<Bytes, axum::Error> {
+    if !slowly {
+        return axum::body::to_bytes(body, LARGEST_BODY).await;
+    }
+    let mut pieces = body.into_data_stream();
+    let mut read = Vec::new();
+    loop {
+        // What is not read fills the socket's buffers, and then the client has to wait with the rest.
+        tokio::time::sleep(BETWEEN_SLOW_READS).await;
+        match pieces.next().await {
+            Some(piece) => read.extend_from_slice(&piece?),
+            None => return Ok(read.into()),
+        }
     }
 }
 
@@ -151,7 +176,13 @@ async fn answer(
     let ticket = if without_engine {
         None
     } else {
-        match app.driver.submit(arrival.monotonic, ask.prompt_tokens, total) {
+        let job = Job {
+            id: SeqId(0),
+            prompt_tokens: ask.prompt_tokens,
+            output_tokens: total,
+            blocks: Arc::clone(&ask.prompt_blocks),
+        };
+        match app.driver.submit(arrival.monotonic, job) {
             Ok(ticket) => Some(ticket),
             Err(full) => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -170,6 +201,7 @@ async fn answer(
         shape,
         words,
         total,
+        tells_cached: app.config.has_prefix_cache(),
         finish,
         tokens_per_event: app.config.tokens_per_event,
         fault,

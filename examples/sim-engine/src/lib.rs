@@ -4,8 +4,9 @@
 //! and its misbehaviour are known exactly, and its own log says what arrived when.
 //!
 //! - [`engine`] is the model, a pure state machine in whatever time its caller counts: [`Engine::submit`],
-//!   [`Engine::next_deadline`], [`Engine::on_time`], [`Engine::cancel`]. [`batch`] is continuous batching, [`fixed`]
-//!   is fixed delays.
+//!   [`Engine::next_deadline`], [`Engine::on_time`], [`Engine::cancel`]. [`batch`] is continuous batching, with
+//!   [`prefix`] as its prefix cache; [`fixed`] is fixed delays; [`mmc`] is a queue whose truth [`closed_form`] knows.
+//! - [`virtual_time`] runs it without a clock, for proofs over millions of requests.
 //! - [`serve()`] runs it under the wall clock behind HTTP; [`Background`] does so for a test.
 //! - [`fault`] names the ways to misbehave.
 
@@ -14,18 +15,23 @@ mod background;
 pub mod batch;
 mod body;
 mod clock;
+pub mod closed_form;
 mod config;
 mod driver;
 pub mod engine;
 pub mod fault;
 pub mod fixed;
 mod generate;
+mod latency;
 mod listen;
 mod log;
 mod metrics;
+pub mod mmc;
 mod openai;
+pub mod prefix;
 mod serve;
 mod text;
+pub mod virtual_time;
 mod wire;
 
 pub use background::Background;

@@ -4,13 +4,15 @@
 //! both in vLLM's shapes. Unknown keys are ignored, as vLLM does. Must never decide what the answer is: that is
 //! [`crate::answer`]'s, in the shapes of [`crate::wire`].
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::text::{prompt_hash, prompt_tokens};
+use crate::text::{id_blocks, prompt_hash, prompt_tokens, text_blocks};
 
 /// Which of the two endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,7 @@ pub(crate) struct Ask {
     pub(crate) prompt_chars: u64,
     pub(crate) prompt_tokens: u32,
     pub(crate) prompt_hash: u64,
+    pub(crate) prompt_blocks: Arc<[u64]>,
     pub(crate) max_tokens: u32,
     pub(crate) min_tokens: u32,
     pub(crate) ignore_eos: bool,
@@ -151,6 +154,7 @@ impl Ask {
             prompt_chars: prompt.chars,
             prompt_tokens: prompt.tokens,
             prompt_hash: prompt.hash,
+            prompt_blocks: prompt.blocks,
             max_tokens,
             min_tokens: body.min_tokens.unwrap_or(0),
             ignore_eos: body.ignore_eos.unwrap_or(false),
@@ -186,12 +190,13 @@ struct Prompt {
     chars: u64,
     tokens: u32,
     hash: u64,
+    blocks: Arc<[u64]>,
 }
 
 impl Prompt {
     fn of_text(text: &str) -> Self {
         let chars = text.chars().count() as u64;
-        Self { chars, tokens: prompt_tokens(chars), hash: prompt_hash(text) }
+        Self { chars, tokens: prompt_tokens(chars), hash: prompt_hash(text), blocks: text_blocks(text) }
     }
 
     /// A string, a list with one string, or a list of token ids.
@@ -208,6 +213,7 @@ impl Prompt {
                     chars: 0,
                     tokens: u32::try_from(ids.len()).unwrap_or(u32::MAX),
                     hash: prompt_hash(&prompt.to_string()),
+                    blocks: id_blocks(ids.iter().filter_map(Value::as_u64)),
                 }),
                 _ => Err(bad(
                     "the simulated engine takes one prompt a request: a string or a list of token ids",

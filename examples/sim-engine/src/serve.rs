@@ -111,7 +111,8 @@ async fn version() -> Json<Value> {
 }
 
 async fn metrics(State(app): Shared) -> impl IntoResponse {
-    let text = app.finished.print(app.driver.stats(), &app.config.model);
+    let (stats, latencies) = app.driver.observe();
+    let text = app.finished.print(stats, &latencies, &app.config.model);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

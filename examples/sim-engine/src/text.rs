@@ -5,8 +5,12 @@
 //! the prompt, the request's `seed` and the engine's `--seed`: the same request gets the same answer, whatever else
 //! runs. One word is one token; a token's id is its word's place in [`WORDS`].
 
+use std::sync::Arc;
+
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
+
+use crate::prefix::BLOCK_TOKENS;
 
 /// The vocabulary. No word needs escaping in JSON.
 pub(crate) const WORDS: [&str; 64] = [
@@ -30,9 +34,39 @@ pub fn prompt_tokens(chars: u64) -> u32 {
 /// FNV-1a, 64 bits: stable over platforms and releases, which the standard hasher is not.
 #[must_use]
 pub(crate) fn prompt_hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    fnv(FNV_START, text.as_bytes())
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Each full block of a text prompt, named by everything up to its end (see [`crate::prefix`]).
+#[must_use]
+pub(crate) fn text_blocks(text: &str) -> Arc<[u64]> {
+    let block_chars = BLOCK_TOKENS as usize * CHARS_PER_TOKEN as usize;
+    // Where each character ends; the last one of each full block is the one of interest.
+    let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
+    let ends = ends.skip(block_chars - 1).step_by(block_chars);
+    let mut known = (0, FNV_START);
+    ends.map(|end| {
+        known = (end, fnv(known.1, &text.as_bytes()[known.0..end]));
+        known.1
     })
+    .collect()
+}
+
+/// The same of a prompt in token ids.
+#[must_use]
+pub(crate) fn id_blocks(ids: impl Iterator<Item = u64>) -> Arc<[u64]> {
+    let mut known = FNV_START;
+    let hashes = ids.map(|id| {
+        known = fnv(known, &id.to_le_bytes());
+        known
+    });
+    hashes.skip(BLOCK_TOKENS as usize - 1).step_by(BLOCK_TOKENS as usize).collect()
 }
 
 /// The tokens of one answer, in order and without end.
@@ -76,6 +110,20 @@ mod tests {
     #[test]
     fn a_prompt_counts_a_token_per_four_characters_begun() {
         assert_eq!([0, 1, 4, 5, 8, 9].map(prompt_tokens), [1, 1, 1, 2, 2, 3]);
+    }
+
+    #[test]
+    fn blocks_are_full_and_name_everything_before_them() {
+        let text = "é".repeat(64) + &"b".repeat(64) + "c";
+        let blocks = text_blocks(&text);
+        assert_eq!(blocks.len(), 2);
+        assert_eq!(blocks[0], prompt_hash(&"é".repeat(64)));
+        assert_eq!(text_blocks(&text[..130])[..], blocks[..1], "one block and a bit");
+        let other = text_blocks(&("e".repeat(64) + &"b".repeat(64)));
+        assert_ne!(other[1], blocks[1], "the same block after another beginning");
+        assert_eq!(text_blocks(&"x".repeat(63)).len(), 0);
+        assert_eq!(id_blocks(0..47).len(), 2);
+        assert_eq!(id_blocks(0..32)[..], id_blocks(0..47)[..]);
     }
 
     #[test]

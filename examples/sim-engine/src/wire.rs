@@ -30,11 +30,14 @@ pub(crate) struct Shape {
     null_usage: bool,
 }
 
-/// The usage object for these counts.
-pub(crate) fn usage(prompt_tokens: i64, completion_tokens: i64) -> String {
+/// The usage object for these counts. `cached` of the prompt's tokens are said where the engine has a prefix cache.
+pub(crate) fn usage(prompt_tokens: i64, completion_tokens: i64, cached: Option<u32>) -> String {
     let total = prompt_tokens + completion_tokens;
+    let details = cached
+        .map(|cached| format!(r#","prompt_tokens_details":{{"cached_tokens":{cached}}}"#))
+        .unwrap_or_default();
     format!(
-        r#"{{"prompt_tokens":{prompt_tokens},"total_tokens":{total},"completion_tokens":{completion_tokens}}}"#
+        r#"{{"prompt_tokens":{prompt_tokens},"total_tokens":{total},"completion_tokens":{completion_tokens}{details}}}"#
     )
 }
 
@@ -69,7 +72,8 @@ impl Shape {
         if self.null_usage {
             event.push_str(r#"],"usage":null}"#);
         } else if self.continuous_usage {
-            let usage = usage(self.prompt_tokens.into(), tokens_so_far.into());
+            // vLLM gives the details with the final usage only.
+            let usage = usage(self.prompt_tokens.into(), tokens_so_far.into(), None);
             let _ = write!(event, r#"],"usage":{usage}}}"#);
         } else {
             event.push_str("]}");

@@ -277,6 +277,69 @@ fn faults_of_packing_and_order() {
 }
 
 #[test]
+fn bursts_are_several_events_a_write() {
+    let body = json!({"prompt": "x", "max_tokens": 8, "ignore_eos": true, "stream": true});
+    let answer = completion(&start(&[]), &[("x-sim-fault", "bursts:after=4")], body);
+    assert_eq!((answer.tokens(), answer.chunks.len()), (8, 3), "two of four tokens, and the end");
+    assert!(answer.complete);
+}
+
+#[test]
+fn a_request_that_is_read_slowly_is_answered_rightly() {
+    let body = json!({"prompt": "x".repeat(40_000), "max_tokens": 2, "ignore_eos": true, "stream": true});
+    let server = start(&["--max-model-len", "1000000"]);
+    let answer = completion(&server, &[("x-sim-fault", "slow-reads")], body);
+    assert_eq!((answer.status, answer.tokens()), (200, 2));
+    let entry = &log(&server)[0];
+    let waited = entry["first_token_ns"].as_u64().unwrap() - entry["arrival_ns"].as_u64().unwrap();
+    assert!(waited > 100_000_000, "one pause for a piece and one for the end at least: {waited} ns");
+}
+
+#[test]
+fn a_known_prefix_is_said_in_the_usage_and_the_metrics() {
+    let server = start(&["--prefix-cache-tokens", "1600"]);
+    let prompt = "a beginning that all of them have ".repeat(10);
+    let usage = |stream: bool| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 3, "ignore_eos": true, "stream": stream});
+        if stream {
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        let answer = completion(&server, &[], body);
+        let whole =
+            if stream { answer.json().pop().unwrap() } else { serde_json::from_slice(&answer.body).unwrap() };
+        whole["usage"].clone()
+    };
+    // 340 characters are 85 tokens and five full blocks.
+    let cached = |usage: &Value| usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+    assert_eq!(cached(&usage(true)), Some(0));
+    let again = usage(true);
+    assert_eq!((cached(&again), again["prompt_tokens"].as_u64()), (Some(80), Some(85)));
+    assert_eq!(cached(&usage(false)), Some(80));
+    assert_eq!(client::metric(&server, "vllm:prefix_cache_queries_total"), 255);
+    assert_eq!(client::metric(&server, "vllm:prefix_cache_hits_total"), 160);
+    let without = completion(&start(&[]), &[], json!({"prompt": "x", "max_tokens": 1}));
+    assert!(!String::from_utf8_lossy(&without.body).contains("prompt_tokens_details"));
+}
+
+#[test]
+fn a_full_kv_cache_preempts() {
+    let server = start(&["--kv-tokens", "40", "--slots", "4"]);
+    let body = json!({"prompt": "x".repeat(40), "max_tokens": 20, "ignore_eos": true, "stream": true});
+    let mut open: Vec<_> = (0..3).map(|_| client::open(&server, "/v1/completions", &[], &body)).collect();
+    for answer in &mut open {
+        answer.read_until(|text| text.contains("[DONE]"));
+    }
+    assert!(client::metric(&server, "vllm:num_preemptions_total") > 0);
+    assert_eq!(client::metric(&server, "vllm:generation_tokens_total"), 60);
+    assert_eq!(client::metric(&server, "vllm:time_to_first_token_seconds_count"), 3);
+    assert_eq!(client::metric(&server, "vllm:inter_token_latency_seconds_count"), 57);
+    assert_eq!(client::metric(&server, "vllm:e2e_request_latency_seconds_count"), 3);
+    wait_for("the cache to be empty", || client::metric(&server, "vllm:kv_cache_usage_perc") == 0);
+    let too_long = json!({"prompt": "x", "max_tokens": 40});
+    assert_eq!(completion(&server, &[], too_long).status, 400, "what can never fit is refused");
+}
+
+#[test]
 fn faults_that_never_end_are_cancelled_by_the_client() {
     for (fault, sign) in [("hang", "\r\n\r\n"), ("stall:after=1", ": ping\n\n"), ("drip", "\"content\":")] {
         let server = start(&["--fault", fault]);

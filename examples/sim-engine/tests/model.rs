@@ -20,6 +20,8 @@ fn timing(slots: usize, max_queue: usize) -> BatchTiming {
         prefill_base: ms(10),
         step: ms(20),
         step_per_seq: ms(5),
+        kv_tokens: None,
+        prefix_cache_tokens: 0,
     }
 }
 
@@ -28,7 +30,7 @@ fn batch(slots: usize, max_queue: usize) -> Engine {
 }
 
 fn job(id: u64, prompt_tokens: u32, output_tokens: u32) -> Job {
-    Job { id: SeqId(id), prompt_tokens, output_tokens }
+    Job::new(SeqId(id), prompt_tokens, output_tokens)
 }
 
 /// Runs from deadline to deadline until nothing is left.
@@ -166,7 +168,7 @@ fn an_oversleeping_caller_changes_nothing() {
                 if naps.next() == Some(&0) {
                     outputs.extend(engine.on_time(*arrival));
                 }
-                engine.submit(*arrival, *job).unwrap();
+                engine.submit(*arrival, job.clone()).unwrap();
             }
             let mut now = ms(0);
             while engine.next_deadline().is_some() {

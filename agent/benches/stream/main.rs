@@ -1,0 +1,80 @@
+//! What reading a stream costs the agent: CPU time per content event, beside a bare reader of the same bytes.
+//!
+//! `cargo bench -p agent --bench stream`. Client and floor take turns on one core, the server has another one, and
+//! every turn is measured in CPU time of the reading thread; what is printed are medians over the turns. The ratio
+//! holds on another machine sooner than the microseconds do.
+
+mod cpu;
+mod readers;
+mod server;
+#[path = "../support/mod.rs"]
+mod support;
+mod wire;
+
+use readers::Cost;
+use server::Pace;
+
+/// Turns of client and floor.
+const TURNS: usize = 3;
+
+/// A way for responses to leave, over so many connections, so many on each.
+struct Case {
+    name: &'static str,
+    pace: Pace,
+    connections: usize,
+    rounds: usize,
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "one write", pace: Pace::OneWrite, connections: 16, rounds: 300 },
+    Case { name: "a write each", pace: Pace::EachWrite, connections: 16, rounds: 60 },
+    Case { name: "10 ms, in step", pace: Pace::InStep, connections: 64, rounds: 2 },
+    Case { name: "10 ms, in step", pace: Pace::InStep, connections: 256, rounds: 2 },
+    Case { name: "10 ms, spread", pace: Pace::Spread(64), connections: 64, rounds: 2 },
+    Case { name: "10 ms, spread", pace: Pace::Spread(256), connections: 256, rounds: 2 },
+];
+
+fn main() -> anyhow::Result<()> {
+    let (ours, theirs) = cpu::cores();
+    cpu::pin(ours);
+    println!("CPU per content event, responses of {} events, medians of {TURNS} turns", wire::EVENTS);
+    println!(
+        "| a response's events | connections | agent us | floor us | ratio (min-max) | events a read, agent | floor |"
+    );
+    println!(
+        "| ------------------- | ----------- | -------- | -------- | --------------- | -------------------- | ----- |"
+    );
+    for case in CASES {
+        let port = server::start(case.pace, theirs)?;
+        let mut turns: Vec<(Cost, Cost)> = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS {
+            let floor = readers::floor(port, case.connections, case.rounds)?;
+            turns.push((readers::client(port, case.connections, case.rounds)?, floor));
+        }
+        let over = |value: fn(&(Cost, Cost)) -> f64| sorted(turns.iter().map(value).collect());
+        let ratios = over(|(client, floor)| client.us_per_event() / floor.us_per_event());
+        let ratio = format!("{:.1} ({:.1}-{:.1})", middle(&ratios), ratios[0], ratios[ratios.len() - 1]);
+        println!(
+            "| {:<19} | {:>11} | {:>8.2} | {:>8.2} | {ratio:>15} | {:>20.1} | {:>5.1} |",
+            case.name,
+            case.connections,
+            middle(&over(|(client, _)| client.us_per_event())),
+            middle(&over(|(_, floor)| floor.us_per_event())),
+            middle(&over(|(client, _)| client.events_per_read())),
+            middle(&over(|(_, floor)| floor.events_per_read())),
+        );
+    }
+    let parser = (0..TURNS).map(|_| readers::parser(1000).map(|c| c.us_per_event()));
+    let parser = sorted(parser.collect::<anyhow::Result<_>>()?);
+    println!("the client's parser alone (SSE, JSON, trace; no socket, no HTTP): {:.2} us", middle(&parser));
+    Ok(())
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,83 @@
+//! The load thread's loop against an engine that is not there: what is sent, and what is not.
+
+use std::cell::{Cell, RefCell};
+
+use common::clock::{Clock, SystemClock};
+use common::ids::{ArrivalIndex, Epoch};
+use common::plan::{Api, Target};
+
+use super::*;
+use crate::engine::{ClientConfig, Dialect};
+
+/// A client of a port on which nobody listens: every request fails at once.
+fn client(clock: &TrialClock) -> Arc<Client> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let target = Target {
+        base_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+        model: None,
+        api: Api::Completions,
+        ignore_eos: false,
+        logprobs: false,
+        extra_body: serde_json::Map::new(),
+        headers: Vec::new(),
+        default_max_tokens: 1,
+        connect_timeout: Nanos::from_secs(10),
+        total_timeout: Nanos::from_secs(10),
+        idle_timeout: Nanos::from_secs(10),
+        keep_text: true,
+    };
+    let (agent, run) = ("a".parse().unwrap(), "r".parse().unwrap());
+    let config =
+        ClientConfig { target, api_key: None, agent, run, trial: "0".into(), dialect: Dialect::default() };
+    Arc::new(Client::new(config, clock.clone()).unwrap())
+}
+
+fn part(n: u64, closed: bool) -> Part {
+    let slice = (0..n).map(|i| Arrival { index: ArrivalIndex(i), at: Nanos::ZERO, row: 0 }).collect();
+    let rows = vec![Some((Bytes::from_static(b"{}"), 1))];
+    Part { slice, rows, permits: Some(1), queue_timeout: Nanos::from_secs(100), closed }
+}
+
+/// Runs `part` with everything due at once; `lease_over` sees how many traces there are.
+async fn traces(part: Part, lease_over: impl Fn(usize) -> bool) -> Vec<Trace> {
+    let clock = TrialClock::new(Arc::new(SystemClock), SystemClock.monotonic());
+    let counters = Arc::new(Counters::new(Epoch(1), part.slice.len() as u64));
+    let (announce, pace) = mpsc::channel(1);
+    announce.send(Pace::Due(part.slice.len())).await.unwrap();
+    let (_stop, stops) = mpsc::channel(1);
+    let (seen, all) = (Cell::new(0), RefCell::new(Vec::new()));
+    let sink = |trace: Trace| {
+        seen.set(seen.get() + 1);
+        all.borrow_mut().push(trace);
+    };
+    run(&part, client(&clock), clock, counters, pace, stops, || lease_over(seen.get()), sink).await;
+    all.into_inner()
+}
+
+fn kinds(traces: &[Trace]) -> Vec<FailureKind> {
+    traces.iter().filter_map(|t| t.facts.outcome.failure()).map(|f| f.kind).collect()
+}
+
+/// The pacer has announced everything, and yet nothing is sent after the lease: an arrival that waits for a permit is
+/// no longer the pacer's.
+#[tokio::test]
+async fn nothing_that_waits_for_a_permit_is_sent_after_the_lease() {
+    for closed in [false, true] {
+        let traces = traces(part(5, closed), |ended| ended >= 2).await;
+        use FailureKind::{Connect, NotDispatched};
+        assert_eq!(kinds(&traces), [Connect, Connect, NotDispatched, NotDispatched, NotDispatched]);
+        let text = &traces[4].facts.outcome.failure().unwrap().message;
+        assert!(text.contains("lease"), "{text}");
+    }
+}
+
+/// In a closed loop an arrival counts from when its worker was free.
+#[tokio::test]
+async fn a_closed_loop_counts_from_the_release() {
+    let traces = traces(part(4, true), |_| false).await;
+    assert_eq!(traces.len(), 4);
+    assert!(
+        traces.iter().all(|t| t.clocks.released == Some(t.clocks.scheduled) && !t.facts.waited_for_permit)
+    );
+    assert!(traces.windows(2).all(|w| w[1].clocks.scheduled >= w[0].clocks.finished));
+}
