@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fleet::Health;
 use crate::ids::{AgentName, Nanos};
 use crate::offset::Estimate;
 use crate::plan::OfferedRate;
@@ -62,6 +63,8 @@ pub struct AgentInput {
     pub clock: Option<Estimate>,
     /// It was lost during the trial.
     pub lost: bool,
+    /// How it fared; none when it did not say.
+    pub health: Option<Health>,
 }
 
 /// A trace without its text, and the position of its agent in [`TrialInput::agents`].
@@ -272,4 +275,6 @@ pub struct AgentSummary {
     pub clock_bound_seconds: Option<f64>,
     /// It was lost during the trial.
     pub lost: bool,
+    /// How it fared: read lateness, and the evidence for why; null when it did not say.
+    pub health: Option<Health>,
 }

@@ -111,8 +111,15 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         }
     }
     runtime.block_on(ingest.close())?;
-    let agent =
-        |number| anyhow::Ok(KeptAgent { name: name(number)?, clock: None, lost: false, health: None });
+    let agent = |number| {
+        anyhow::Ok(KeptAgent {
+            name: name(number)?,
+            clock: None,
+            lost: false,
+            health: None,
+            start_skew: None,
+        })
+    };
     let trial = KeptTrial {
         planned: PlannedTrial { trial: TRIAL, rate: RATE.to_string().parse()?, repeat: 0, seed: Seed(7) },
         epoch: EPOCH,

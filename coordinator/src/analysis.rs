@@ -65,6 +65,9 @@ pub fn analyse(
     };
     let mut selection = ledger(run, number, trial.epoch, trial.scheduled)?.selection();
     let mut summariser = Summariser::new(input);
+    if !plan.is_stationary() {
+        summariser = summariser.not_stationary();
+    }
     for block in run.trial_blocks(number, trial.epoch).map_err(SealError::from)? {
         let block = block.map_err(SealError::from)?;
         let name = &block.header().agent;

@@ -80,7 +80,7 @@ impl KeptAgent {
     /// What the analysis needs of it.
     #[must_use]
     pub fn input(&self) -> AgentInput {
-        AgentInput { name: self.name.clone(), clock: self.clock, lost: self.lost }
+        AgentInput { name: self.name.clone(), clock: self.clock, lost: self.lost, health: self.health }
     }
 }
 

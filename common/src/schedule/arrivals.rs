@@ -52,6 +52,9 @@ pub enum OfferedRate {
     PerSecond(Rate),
     /// All at 0.
     Infinite,
+    /// No rate at all: so many workers, each sending its next request when its last ends. It shows what a closed loop
+    /// hides, and is never to be taken for a rate.
+    Closed(u32),
 }
 
 impl OfferedRate {
@@ -60,7 +63,16 @@ impl OfferedRate {
     pub fn per_second(self) -> Option<f64> {
         match self {
             Self::PerSecond(r) => Some(r.per_second()),
-            Self::Infinite => None,
+            Self::Infinite | Self::Closed(_) => None,
+        }
+    }
+
+    /// Workers of a closed loop.
+    #[must_use]
+    pub fn workers(self) -> Option<u32> {
+        match self {
+            Self::Closed(workers) => Some(workers),
+            Self::PerSecond(_) | Self::Infinite => None,
         }
     }
 }
@@ -72,6 +84,10 @@ impl FromStr for OfferedRate {
         if s.eq_ignore_ascii_case("inf") {
             return Ok(Self::Infinite);
         }
+        // As it is displayed, for what was kept of a run.
+        if let Some(workers) = s.strip_prefix("closed ") {
+            return workers.parse().map(Self::Closed).map_err(|_| RateError(format!("{s:?}")));
+        }
         let value: f64 = s.parse().map_err(|_| RateError(format!("{s:?}")))?;
         Rate::try_from(value).map(Self::PerSecond).map_err(|_| RateError(s.to_owned()))
     }
@@ -82,6 +98,7 @@ impl fmt::Display for OfferedRate {
         match self {
             Self::PerSecond(r) => r.0.fmt(f),
             Self::Infinite => f.write_str("inf"),
+            Self::Closed(workers) => write!(f, "closed {workers}"),
         }
     }
 }
@@ -167,6 +184,14 @@ pub enum ArrivalError {
         "{0} arrivals are more than the {MAX_ARRIVALS} that one trial may have: lower the rate or the duration"
     )]
     TooMany(u64),
+    /// A closed loop of nobody.
+    #[error("--concurrency must be at least 1")]
+    NoWorkers,
+    /// A closed loop has no schedule, so a duration does not say how many.
+    #[error(
+        "a closed loop sends as fast as the engine answers: say how many with --requests, not --duration"
+    )]
+    ClosedDuration,
     /// A burst of nothing.
     #[error("--burst-size must be at least 1")]
     EmptyBurst,
@@ -193,6 +218,10 @@ impl ArrivalPlan {
             }
             (Process::Ramp { .. }, OfferedRate::Infinite) => {
                 return Err(ArrivalError::ShapeOfInfinite("--rate-end"));
+            }
+            (_, OfferedRate::Closed(0)) => return Err(ArrivalError::NoWorkers),
+            (_, OfferedRate::Closed(_)) if matches!(self.extent, Extent::Duration(_)) => {
+                return Err(ArrivalError::ClosedDuration);
             }
             _ => {}
         }

@@ -33,7 +33,7 @@ enum TimeChange {
 impl TimeChange {
     fn of(plan: &ArrivalPlan) -> Self {
         match (plan.process, plan.rate) {
-            (_, OfferedRate::Infinite) => Self::Scale { nanos: 0.0 },
+            (_, OfferedRate::Infinite | OfferedRate::Closed(_)) => Self::Scale { nanos: 0.0 },
             (Process::Ramp { to }, OfferedRate::PerSecond(from)) => Self::Ramp {
                 from: from.per_second(),
                 to: to.per_second(),

@@ -159,6 +159,7 @@ impl<'a> Summariser<'a> {
                 clock_offset_seconds: known.clock.map(|c| c.offset_ns as f64 / 1e9),
                 clock_bound_seconds: known.clock.map(|c| c.bound_ns as f64 / 1e9),
                 lost: known.lost,
+                health: known.health,
             });
             failures.push(count.failures);
         }
@@ -170,6 +171,7 @@ impl<'a> Summariser<'a> {
                     lateness_n: agent.dispatch_lateness_seconds.n,
                     clock_bound: known.clock.map(|c| Nanos(c.bound_ns)),
                     lost: known.lost,
+                    health: known.health,
                     failures,
                 })
                 .collect(),

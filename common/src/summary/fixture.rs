@@ -59,7 +59,10 @@ pub(crate) fn failure(index: u64, scheduled_ms: u64, e2e_ms: u64, kind: FailureK
 }
 
 pub(crate) fn agents(names: &[&str]) -> Vec<AgentInput> {
-    names.iter().map(|name| AgentInput { name: name.parse().unwrap(), clock: None, lost: false }).collect()
+    names
+        .iter()
+        .map(|name| AgentInput { name: name.parse().unwrap(), clock: None, lost: false, health: None })
+        .collect()
 }
 
 pub(crate) fn input<'a>(scheduled: u64, slos: &'a SloSet, agents: &'a [AgentInput]) -> TrialInput<'a> {

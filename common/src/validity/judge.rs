@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Conservation, Reason, ReasonKind, Validity, ValidityLimits};
+use crate::fleet::Health;
 use crate::ids::{AgentName, Nanos};
 use crate::trace::{FailureClass, FailureKind};
 
@@ -19,6 +20,8 @@ pub struct AgentEvidence<'a> {
     pub clock_bound: Option<Nanos>,
     /// It was lost during the trial.
     pub lost: bool,
+    /// How it fared; none when it did not say.
+    pub health: Option<Health>,
     /// How many of its requests failed, by kind.
     pub failures: &'a BTreeMap<FailureKind, u64>,
 }
@@ -112,7 +115,17 @@ fn of_agent(agent: &AgentEvidence<'_>, limits: &ValidityLimits, reasons: &mut Ve
             agent.lateness_n,
             limits.lateness_budget.as_secs_f64() * 1e3
         );
-        add(ReasonKind::DispatchLateness, message);
+        add(ReasonKind::DispatchLateness, message + &why(agent.health.as_ref()));
+    }
+    let reads = agent.health.and_then(|h| h.read_lateness);
+    if let Some(reads) = reads.filter(|r| r.p99 > limits.lateness_budget.as_secs_f64()) {
+        let message = format!(
+            "read lateness p99 of {:.3} ms over {} looks is above the budget of {:.3} ms",
+            reads.p99 * 1e3,
+            reads.n,
+            limits.lateness_budget.as_secs_f64() * 1e3
+        );
+        add(ReasonKind::ReadLateness, message + &why(agent.health.as_ref()));
     }
     if let Some(bound) = agent.clock_bound.filter(|&b| b > limits.clock_bound) {
         let message = format!(
@@ -121,5 +134,25 @@ fn of_agent(agent: &AgentEvidence<'_>, limits: &ValidityLimits, reasons: &mut Ve
             limits.clock_bound.as_secs_f64() * 1e3
         );
         add(ReasonKind::ClockBound, message);
+    }
+}
+
+/// The evidence for why an agent was late: what the kernel said of CPU, waiting and steal.
+fn why(health: Option<&Health>) -> String {
+    let Some(health) = health.filter(|h| h.seconds > 0.0) else { return String::new() };
+    let share = |seconds: Option<f64>| seconds.map(|s| 100.0 * s / health.seconds);
+    let known = [
+        ("its CPU time", share(health.process_cpu_seconds)),
+        ("its reading thread waited for a core", share(health.reader_run_queue_seconds)),
+        ("its pacing thread", share(health.pacer_run_queue_seconds)),
+        ("some task of the host did", share(health.cpu_pressure_seconds)),
+        ("the hypervisor took", share(health.steal_seconds)),
+    ];
+    let parts: Vec<String> =
+        known.iter().filter_map(|(name, share)| share.map(|share| format!("{name} {share:.0}%"))).collect();
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" (of the time: {}; {} cores)", parts.join(", "), health.cores)
     }
 }

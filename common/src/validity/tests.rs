@@ -1,4 +1,5 @@
 use super::*;
+use crate::fleet::{Health, Lateness};
 use crate::trace::{FailureClass, FailureKind};
 
 fn name() -> AgentName {
@@ -14,6 +15,7 @@ fn judged(change: impl FnOnce(&mut Evidence<'_>), failures: &[(FailureKind, u64)
         lateness_n: 1000,
         clock_bound: Some(Nanos::from_millis(2)),
         lost: false,
+        health: None,
         failures: &failures,
     };
     let mut evidence = Evidence { agents: vec![agent], ..Evidence::default() };
@@ -120,4 +122,36 @@ fn the_worst_wins_and_every_reason_is_kept() {
     ];
     assert_eq!(kinds(&v), expected);
     assert!(Verdict::ALL.is_sorted());
+}
+
+/// Reads that are stamped late are the generator's fault as much as sends that are.
+#[test]
+fn late_reads_make_a_trial_late_and_say_why() {
+    let (name, failures) = ("a1".parse().unwrap(), std::collections::BTreeMap::new());
+    let reads = |p99| Lateness { n: 9_000, p50: 0.0001, p99, max: 0.5 };
+    let verdict = |p99| {
+        let health = Health {
+            read_lateness: Some(reads(p99)),
+            reader_run_queue_seconds: Some(5.0),
+            seconds: 10.0,
+            cores: 2,
+            ..Health::default()
+        };
+        let agent = AgentEvidence {
+            name: &name,
+            lateness_p99: Some(0.0005),
+            lateness_n: 1000,
+            clock_bound: None,
+            lost: false,
+            health: Some(health),
+            failures: &failures,
+        };
+        judge(&Evidence { agents: vec![agent], ..Evidence::default() }, &ValidityLimits::default())
+    };
+    assert!(verdict(0.0009).is_valid());
+    let late = verdict(0.0021);
+    assert_eq!(late.verdict, Verdict::Late);
+    let message = &late.reasons[0].message;
+    assert!(message.contains("a1") && message.contains("read lateness p99 of 2.100 ms"), "{message}");
+    assert!(message.contains("its reading thread waited for a core 50%"), "{message}");
 }

@@ -44,7 +44,7 @@ pub enum Command {
             value_name = "RATES",
             allow_hyphen_values = true,
             value_delimiter = ',',
-            required = true,
+            required_unless_present_any = ["concurrency", "config"],
             help_heading = "Load"
         )]
         rates: Vec<String>,
@@ -60,8 +60,8 @@ pub enum Command {
     /// Send one trial at one rate
     Run {
         /// Requests per second, or inf to send everything at once
-        #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = "Load")]
-        rate: String,
+        #[arg(long, value_name = "RATE", allow_hyphen_values = true, required_unless_present_any = ["concurrency", "config"], help_heading = "Load")]
+        rate: Option<String>,
 
         /// Everything else
         #[command(flatten)]
@@ -95,7 +95,7 @@ impl Command {
                 Some((common, Rates { rates: rates.clone(), repeats: *repeats, option: "--rates" }))
             }
             Self::Run { rate, common } => {
-                Some((common, Rates { rates: vec![rate.clone()], repeats: 1, option: "--rate" }))
+                Some((common, Rates { rates: rate.iter().cloned().collect(), repeats: 1, option: "--rate" }))
             }
             Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
         }
@@ -115,6 +115,9 @@ pub enum Arrival {
     Gamma,
     /// Poisson with a rate that moves to --rate-end
     Ramp,
+    /// No schedule: --concurrency workers, each sending its next request when its last ends. For comparison: it hides
+    /// the queue that users would stand in
+    Closed,
 }
 
 /// Which endpoint.
@@ -209,6 +212,10 @@ pub struct Common {
     /// Rate at the end of the schedule, requests per second, with --arrival ramp
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, help_heading = "Load")]
     pub rate_end: Option<String>,
+
+    /// Workers, with --arrival closed instead of a rate; several, separated by commas, are a sweep
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Load")]
+    pub concurrency: Vec<u32>,
 
     /// Of schedules, rows, split and order
     #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Load")]

@@ -41,20 +41,18 @@ const MAX_TRIALS: usize = 10_000;
 pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     let process = process(options)?;
     let extent = extent(options)?;
-    let rates = offered(rates, process, extent).map(|offered| (offered, rates.repeats));
-    let (offered, repeats) = rates?;
+    let repeats = rates.repeats;
+    let offered = offered(options, rates, process, extent)?;
     let seed = Seed(options.seed);
     let workload = workload(options)?;
     let target = target(options, &workload.rows)?;
     let slos = slos(&options.objectives, &target)?;
     let fleet = fleet(options)?;
-    if let Some(limit) = options.max_concurrency
-        && (limit as usize) < fleet.local + fleet.remote
-    {
-        let agents = fleet.local + fleet.remote;
-        bail!(
-            "--max-concurrency {limit} is less than one for each of {agents} agents; raise it or use fewer agents"
-        );
+    let agents = fleet.local + fleet.remote;
+    let limits = offered.iter().filter_map(|rate| rate.workers()).map(|workers| ("--concurrency", workers));
+    let limits = limits.chain(options.max_concurrency.map(|limit| ("--max-concurrency", limit)));
+    if let Some((option, limit)) = limits.into_iter().find(|(_, limit)| (*limit as usize) < agents) {
+        bail!("{option} {limit} is less than one for each of {agents} agents; raise it or use fewer agents");
     }
     if options.warmup > MAX_WARMUP {
         bail!("--warmup {} is more than {MAX_WARMUP}: it comes before every trial", options.warmup);
@@ -115,7 +113,8 @@ fn process(options: &Common) -> anyhow::Result<Process> {
         bail!("{name} would be ignored without --arrival {}", format!("{arrival:?}").to_lowercase());
     }
     Ok(match options.arrival {
-        Arrival::Poisson => Process::Poisson,
+        // A closed loop has no arrivals to shape.
+        Arrival::Poisson | Arrival::Closed => Process::Poisson,
         Arrival::Constant => Process::Constant,
         Arrival::Burst => Process::Burst { size: options.burst_size.unwrap_or(DEFAULT_BURST) },
         Arrival::Gamma => Process::Gamma { cv: options.cv.unwrap_or(DEFAULT_CV) },
@@ -136,13 +135,19 @@ fn extent(options: &Common) -> anyhow::Result<Extent> {
     }
 }
 
-fn offered(rates: &Rates, process: Process, extent: Extent) -> anyhow::Result<Vec<OfferedRate>> {
-    let option = rates.option;
-    let mut offered: Vec<OfferedRate> = Vec::with_capacity(rates.rates.len());
-    for text in &rates.rates {
-        let rate: OfferedRate = text.parse().map_err(|e| anyhow!("{option}: {e}"))?;
+fn offered(
+    options: &Common,
+    rates: &Rates,
+    process: Process,
+    extent: Extent,
+) -> anyhow::Result<Vec<OfferedRate>> {
+    let asked =
+        if options.arrival == Arrival::Closed { closed(options, rates)? } else { open(options, rates)? };
+    let option = if options.arrival == Arrival::Closed { "--concurrency" } else { rates.option };
+    let mut offered: Vec<OfferedRate> = Vec::with_capacity(asked.len());
+    for rate in asked {
         if offered.contains(&rate) {
-            bail!("{option}: {rate} stands twice; --repeats says how often each rate is tested");
+            bail!("{option}: {rate} stands twice; --repeats says how often each is tested");
         }
         ArrivalPlan { process, rate, extent }.validate().map_err(|e| anyhow!("{option} {rate}: {e}"))?;
         offered.push(rate);
@@ -154,6 +159,40 @@ fn offered(rates: &Rates, process: Process, extent: Extent) -> anyhow::Result<Ve
         bail!("{} rates × {} repeats are more than {MAX_TRIALS} trials", offered.len(), rates.repeats);
     }
     Ok(offered)
+}
+
+fn open(options: &Common, rates: &Rates) -> anyhow::Result<Vec<OfferedRate>> {
+    let option = rates.option;
+    if !options.concurrency.is_empty() {
+        bail!(
+            "--concurrency would be ignored without --arrival closed; --max-concurrency limits an open loop"
+        );
+    }
+    if rates.rates.is_empty() {
+        bail!("{option} is missing");
+    }
+    let parse = |text: &String| match text.parse::<OfferedRate>() {
+        Ok(rate) if rate.workers().is_none() => Ok(rate),
+        Ok(_) => Err(anyhow!("{option}: a closed loop is asked for with --arrival closed --concurrency N")),
+        Err(e) => Err(anyhow!("{option}: {e}")),
+    };
+    rates.rates.iter().map(parse).collect()
+}
+
+fn closed(options: &Common, rates: &Rates) -> anyhow::Result<Vec<OfferedRate>> {
+    if !rates.rates.is_empty() {
+        bail!("{} would be ignored with --arrival closed, which has no rate", rates.option);
+    }
+    if options.max_concurrency.is_some() {
+        bail!("--max-concurrency would be ignored with --arrival closed: its workers are the limit");
+    }
+    if options.concurrency.is_empty() {
+        bail!("--arrival closed needs --concurrency");
+    }
+    if rates.option == "--rate" && options.concurrency.len() > 1 {
+        bail!("--concurrency: `run` sends one trial; several are a `sweep`");
+    }
+    Ok(options.concurrency.iter().map(|&workers| OfferedRate::Closed(workers)).collect())
 }
 
 fn workload(options: &Common) -> anyhow::Result<LoadedWorkload> {

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 
 use common::fleet::Progress as Counters;
 use common::ids::{AgentName, Nanos};
+use common::plan::OfferedRate;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::terminal::tell;
@@ -52,6 +53,11 @@ impl Progress {
             None => tell!("{text}"),
         }
     }
+}
+
+/// A rate with its unit, where it has one.
+fn shown_rate(rate: OfferedRate) -> String {
+    if rate.per_second().is_some() { format!("{rate}/s") } else { rate.to_string() }
 }
 
 /// The fleet's counters in a line.
@@ -104,7 +110,8 @@ impl Ui for Progress {
 
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64) {
         let PlannedTrial { trial: number, rate, repeat, .. } = *trial;
-        let title = format!("trial {number} ({} of {of}): {rate}/s, repeat {repeat}", number.0 + 1);
+        let title =
+            format!("trial {number} ({} of {of}): {}, repeat {repeat}", number.0 + 1, shown_rate(rate));
         self.trial =
             Standing { title, arrivals, length: plan.arrivals(trial.rate).length(), said: Nanos::ZERO };
         if self.terminal {

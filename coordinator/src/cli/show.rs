@@ -89,7 +89,13 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
 }
 
 fn arrivals<'a>(plan: &Plan, line: Line<'a>) -> Line<'a> {
-    let line = line.value(plan.process, &["arrival"]);
+    let closed = plan.trials.iter().any(|t| t.rate.workers().is_some());
+    let shape = if closed {
+        "closed loop (no rate: it hides the queue)".to_owned()
+    } else {
+        plan.process.to_string()
+    };
+    let line = line.value(shape, &["arrival"]);
     let line = match plan.extent {
         Extent::Requests(n) => line.value(format!("{n} requests a trial"), &["requests"]),
         Extent::Duration(d) => line.value(format!("{} a trial", shown_time(d)), &["duration"]),

@@ -183,7 +183,11 @@ fn section(title: &str, lines: &mut Vec<String>, fill: impl FnOnce(&mut Vec<Stri
 }
 
 fn named(rate: &str) -> String {
-    if rate == "inf" { "rate inf".to_owned() } else { format!("{rate}/s") }
+    match rate {
+        "inf" => "rate inf".to_owned(),
+        closed if closed.starts_with("closed") => format!("{closed} workers"),
+        rate => format!("{rate}/s"),
+    }
 }
 
 fn counted(counts: &BTreeMap<String, u64>) -> String {

@@ -35,7 +35,7 @@ fn success(index: u64, scheduled: Nanos, ttft: Nanos, tokens: u64) -> Trace {
 fn trial(number: u32, rate: &str, repeat: u32, traces: &[Trace], findings: &[Reason]) -> TrialReport {
     let rate: OfferedRate = rate.parse().unwrap();
     let n = traces.len() as u64;
-    let agents = [AgentInput { name: "a1".parse().unwrap(), clock: None, lost: false }];
+    let agents = [AgentInput { name: "a1".parse().unwrap(), clock: None, lost: false, health: None }];
     let slos = slos();
     let input = TrialInput {
         scheduled: n,

@@ -160,15 +160,16 @@ impl<'m, 'a> Sending<'m, 'a> {
     async fn trial(&mut self, planned: PlannedTrial) -> anyhow::Result<bool> {
         let arrivals = self.plan.arrivals(planned.rate);
         let rows = self.plan.workload.rows.rows.len() as u32;
-        let assigned =
-            assign(&arrivals, planned.seed, rows, &self.agents, self.plan.max_concurrency, self.plan.warmup)?;
+        // A closed loop's workers are its permits.
+        let permits = planned.rate.workers().or(self.plan.max_concurrency);
+        let assigned = assign(&arrivals, planned.seed, rows, &self.agents, permits, self.plan.warmup)?;
         self.means.ui.trial_begins(&planned, self.plan.trials.len(), &self.plan, assigned.count);
         let epoch = self.store.next_epoch()?;
         self.store.append_event(&RunEvent::TrialPrepared { trial: planned.trial, epoch })?;
         let slices = assigned.agents.iter().map(|(agent, a)| (agent.clone(), Arc::clone(&a.slice)));
         self.means.shared.offer_slices(epoch, slices);
         self.means.shared.open_trial(Some((planned.trial, epoch)));
-        let case = self.case(planned.trial, epoch);
+        let case = self.case(&planned, epoch);
         let started = RunEvent::TrialStarted { trial: planned.trial, epoch };
         let store = self.store.clone();
         let ending = drive(
@@ -215,17 +216,17 @@ impl<'m, 'a> Sending<'m, 'a> {
         }
     }
 
-    fn case(&self, trial: TrialId, epoch: Epoch) -> TrialCase {
+    fn case(&self, planned: &PlannedTrial, epoch: Epoch) -> TrialCase {
         TrialCase {
             run: self.store.id().clone(),
-            trial,
+            trial: planned.trial,
             epoch,
             target: self.plan.target.clone(),
             workload: self.plan.workload_digest(),
             workload_bytes: self.plan.workload.bytes.len() as u64,
             warm_connections: self.plan.warm_connections,
             local: self.plan.fleet.remote == 0,
-            closed: false,
+            closed: planned.rate.workers().is_some(),
         }
     }
 

@@ -122,7 +122,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 enum Kind {
-    Batch(Batch),
+    Batch(Box<Batch>),
     Fixed(Fixed),
     Mmc(Mmc),
 }
@@ -132,7 +132,7 @@ impl Engine {
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         let kind = match timing {
-            Timing::Batch(timing) => Kind::Batch(Batch::new(timing)),
+            Timing::Batch(timing) => Kind::Batch(Box::new(Batch::new(timing))),
             Timing::Fixed(timing) => Kind::Fixed(Fixed::new(timing)),
             Timing::Mmc(timing) => Kind::Mmc(Mmc::new(timing)),
         };

@@ -1,5 +1,7 @@
 //! The KV cache's bound and the prefix cache, in simulated time.
 
+#![allow(clippy::unwrap_used, reason = "a test says what it expected")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

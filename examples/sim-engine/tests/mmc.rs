@@ -43,14 +43,14 @@ fn sojourns(served: &[Served], arrivals: &[(Duration, Job)]) -> Vec<f64> {
 fn sojourns_are_those_of_the_closed_form() {
     for (load, servers) in [(0.5, 1), (0.7, 1), (0.7, 4), (0.9, 16)] {
         let rate = load * f64::from(servers) / MEAN.as_secs_f64();
-        let arrivals = arrivals(rate, 400_000, 11);
+        let arrivals = arrivals(rate, 120_000, 11);
         let served = serve(&mut engine(servers as usize, 12), &arrivals);
         let mut sojourns = sojourns(&served, &arrivals);
         let truth = MmcQueue::new(rate, 1.0 / MEAN.as_secs_f64(), servers).unwrap();
         let count = sojourns.len() as f64;
         let mean = sojourns.iter().sum::<f64>() / count;
         // Requests that follow each other depend on each other: so many samples are worth a few thousand.
-        assert!((mean / truth.mean_sojourn() - 1.0).abs() < 0.03, "load {load}, {servers}: mean {mean}");
+        assert!((mean / truth.mean_sojourn() - 1.0).abs() < 0.05, "load {load}, {servers}: mean {mean}");
         let waited = served.iter().zip(&arrivals).enumerate().filter(|(place, (served, (at, _)))| {
             let job = Job::new(SeqId(*place as u64), 1, 1);
             served.ended - *at > timing(servers as usize, 12).service(&job)
@@ -61,7 +61,7 @@ fn sojourns_are_those_of_the_closed_form() {
         for p in [0.5, 0.9, 0.99] {
             let quantile = sojourns[(p * count) as usize];
             let known = truth.sojourn_quantile(p);
-            assert!((quantile / known - 1.0).abs() < 0.05, "load {load}, {servers}: p{p} {quantile} {known}");
+            assert!((quantile / known - 1.0).abs() < 0.08, "load {load}, {servers}: p{p} {quantile} {known}");
         }
     }
 }

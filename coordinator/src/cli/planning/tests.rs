@@ -47,6 +47,12 @@ fn bad_options_are_named() {
         ("sweep --rates 1 --burst-size 3", "--burst-size would be ignored"),
         ("sweep --rates 1 --arrival burst --burst-size 0", "--burst-size"),
         ("sweep --rates 1 --max-failures 2", "is not a share of requests"),
+        ("sweep --rates 1 --concurrency 3", "--concurrency would be ignored"),
+        ("sweep --rates 1 --arrival closed --concurrency 3", "--rates would be ignored"),
+        ("run --arrival closed --concurrency 0 --requests 9", "--concurrency"),
+        ("run --arrival closed --concurrency 3", "--requests"),
+        ("run --arrival closed --concurrency 3,4 --requests 9", "one trial"),
+        ("run --arrival closed --concurrency 1 --requests 9 --local-agents 2", "--concurrency 1 is less"),
         ("sweep --rates 1 --cv 2", "--cv would be ignored without --arrival gamma"),
         ("sweep --rates 1 --arrival gamma --cv 0", "--rates 1: "),
         ("sweep --rates 1 --arrival ramp", "--rate-end"),
@@ -100,6 +106,10 @@ fn aliases_and_inf_are_understood() {
     assert_eq!(plan.slos.to_string(), "ttft=1s e2e=10s");
     assert_eq!(plan.trials.len(), 1);
     assert!(planned("run --rate 1 --slo none").unwrap().slos.is_empty());
+    let closed = planned("sweep --arrival closed --concurrency 1,32 --requests 9").unwrap();
+    let mut workers: Vec<_> = closed.trials.iter().filter_map(|t| t.rate.workers()).collect();
+    workers.sort_unstable();
+    assert_eq!(workers, [1, 1, 1, 32, 32, 32]);
 }
 
 #[test]
