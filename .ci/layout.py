@@ -88,7 +88,7 @@ EXTERNAL = {
     | RANDOM
     | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
-    "plimsoll-tests": set("bytes http http-body-util hyper rustix sha2 tokio ureq".split())
+    "plimsoll-tests": set("bytes http http-body-util hyper jsonschema rustix sha2 tokio ureq".split())
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM

@@ -71,7 +71,7 @@ fn plan_json(plan: &Plan) -> Value {
         "timeout_seconds": target.total_timeout.as_secs_f64(),
         "idle_timeout_seconds": target.idle_timeout.as_secs_f64(),
         "keep_text": target.keep_text,
-        "arrival": plan.process, "requests": requests, "duration_seconds": duration_seconds,
+        "arrival": arrival(plan), "requests": requests, "duration_seconds": duration_seconds,
         "seed": plan.seed, "trial_order": plan.trials,
         "slos": plan.slos, "slo_target": plan.slo_target.share(),
         "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
@@ -80,6 +80,14 @@ fn plan_json(plan: &Plan) -> Value {
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
         "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
     })
+}
+
+/// The arrival process. A closed loop has none, and says so.
+fn arrival(plan: &Plan) -> Value {
+    match plan.trials.iter().any(|t| t.rate.workers().is_some()) {
+        true => json!({"process": "closed"}),
+        false => json!(plan.process),
+    }
 }
 
 fn workload(plan: &Plan) -> Value {
