@@ -13,17 +13,22 @@ The order does not matter: an agent waits for its coordinator, and stays for the
 be reachable from both agent hosts, and so must port 7000 of the coordinator's host. Further flags go to the
 coordinator as they are, for example --workload examples/workloads/mixed.jsonl --metadata my-engine.json.
 
+The agents need the coordinator's join token: set PLIMSOLL_TOKEN to the same secret on all three hosts, or start the
+coordinator first, which makes a token and prints it, and set it for the agents.
+
 Environment:
   PORT    where the coordinator listens for agents   (7000)
   AGENTS  how many agents it waits for               (2)
   RATES   requests per second to try                 (1,2,4,8)
   BIN     directory of the binaries                  (from PATH)
+  PLIMSOLL_TOKEN  the join token                     (made by the coordinator)
 
 Example, with the simulated engine on the coordinator's host c:
   c$  sim-engine --listen 0.0.0.0:8000
+  c$  export PLIMSOLL_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
   c$  examples/saturation.sh coordinator http://c:8000
-  a$  examples/saturation.sh agent c
-  b$  examples/saturation.sh agent c
+  a$  PLIMSOLL_TOKEN=... examples/saturation.sh agent c
+  b$  PLIMSOLL_TOKEN=... examples/saturation.sh agent c
 USAGE
 }
 
