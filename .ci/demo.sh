@@ -53,6 +53,8 @@ trap 'exit 143' TERM
 trap : INT
 
 # In a process group of its own, so that Ctrl-C does not end the engine under the draining sweep.
+# Made here, for the loop below may look before the engine has opened it.
+: >"$logs/engine.out"
 set -m
 "$BIN/sim-engine" --listen 127.0.0.1:0 --slots "$SLOTS" \
   --prefill-rate "$PREFILL_RATE" --prefill-base-ms "$PREFILL_BASE_MS" \
