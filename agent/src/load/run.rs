@@ -70,16 +70,32 @@ impl Part {
 /// Why nothing is sent after the lease.
 const LEASE_OVER: &str = "the agent's lease ran out: no answer from the coordinator";
 
-/// Sends `part` as `pace` announces it and gives every trace to `sink`. Returns when every arrival has its trace.
+/// What requests are sent with.
+#[derive(Clone)]
+pub struct Sender {
+    /// The engine's client.
+    pub client: Arc<Client>,
+    /// The trial's time.
+    pub clock: TrialClock,
+    /// What the heartbeat shows.
+    pub counters: Arc<Counters>,
+}
+
+/// Where the load thread hears from.
+pub struct Orders {
+    /// The pacer.
+    pub pace: mpsc::Receiver<Pace>,
+    /// The session.
+    pub stops: mpsc::Receiver<Stop>,
+}
+
+/// Sends `part` as the pacer announces it and gives every trace to `sink`. Returns when every arrival has its trace.
 ///
 /// `lease_over` is asked before anything is sent: an arrival that waited for a permit is not the pacer's any more.
 pub async fn run(
     part: &Part,
-    client: Arc<Client>,
-    clock: TrialClock,
-    counters: Arc<Counters>,
-    mut pace: mpsc::Receiver<Pace>,
-    mut stops: mpsc::Receiver<Stop>,
+    sender: Sender,
+    mut orders: Orders,
     lease_over: impl Fn() -> bool,
     mut sink: impl FnMut(Trace),
 ) {
@@ -87,45 +103,21 @@ pub async fn run(
         (true, Some(workers)) => Dispatcher::closed(&part.slice, workers),
         _ => Dispatcher::new(&part.slice, part.permits, part.queue_timeout),
     };
-    let (cancel, cancelled) = watch::channel(false);
-    let mut requests = Requests {
-        client,
-        clock: clock.clone(),
-        counters: counters.clone(),
-        cancelled,
-        set: JoinSet::new(),
-        given: HashMap::new(),
-    };
+    let Sender { clock, counters, .. } = sender.clone();
+    let mut requests = Requests::new(sender);
     let mut effects = Vec::new();
-    let (mut pacing, mut controlled) = (true, true);
     while !dispatcher.is_drained() {
-        let event = tokio::select! {
-            // In this order: an arrival that is due comes before everything else.
-            biased;
-            message = pace.recv(), if pacing => match message {
-                Some(Pace::Due(count)) => Event::Due(count),
-                Some(Pace::Ended(PaceEnd::LeaseExpired)) => {
-                    Event::Stop(LEASE_OVER.into())
-                }
-                Some(Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped)) => Event::Tick,
-                None => { pacing = false; Event::Tick }
-            },
-            Some(ended) = requests.set.join_next_with_id(), if !requests.set.is_empty() => {
-                if let Some(trace) = requests.trace(ended) {
-                    counters.ended(trace.facts.outcome.is_success());
-                    sink(trace);
-                }
+        let event = match next(&mut orders, &mut requests, dispatcher.next_deadline()).await {
+            Heard::Event(event) => event,
+            Heard::Ended(trace) => {
+                counters.ended(trace.facts.outcome.is_success());
+                sink(*trace);
                 Event::Finished
             }
-            stop = stops.recv(), if controlled => match stop {
-                Some(stop) => {
-                    // A later stop must not take an earlier cut back.
-                    cancel.send_modify(|cut| *cut |= stop.cancel);
-                    Event::Stop(stop.reason)
-                }
-                None => { controlled = false; Event::Tick }
-            },
-            () = until(dispatcher.next_deadline(), &clock) => Event::Tick,
+            Heard::Stop(stop) => {
+                requests.cut(stop.cancel);
+                Event::Stop(stop.reason)
+            }
         };
         if lease_over() {
             dispatcher.on(Event::Stop(LEASE_OVER.into()), clock.now(), &mut effects);
@@ -146,22 +138,54 @@ pub async fn run(
     }
 }
 
+/// What the load thread hears next.
+enum Heard {
+    Event(Event),
+    Ended(Box<Trace>),
+    Stop(Stop),
+}
+
+/// Waits for the pacer, a request's end, the session or `deadline`; a sender that is gone says nothing any more.
+async fn next(orders: &mut Orders, requests: &mut Requests, deadline: Option<Nanos>) -> Heard {
+    let clock = requests.sender.clock.clone();
+    tokio::select! {
+        // In this order: an arrival that is due comes before everything else.
+        biased;
+        Some(message) = orders.pace.recv() => Heard::Event(match message {
+            Pace::Due(count) => Event::Due(count),
+            Pace::Ended(PaceEnd::LeaseExpired) => Event::Stop(LEASE_OVER.into()),
+            Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped) => Event::Tick,
+        }),
+        Some(ended) = requests.set.join_next_with_id() => match requests.trace(ended) {
+            Some(trace) => Heard::Ended(Box::new(trace)),
+            None => Heard::Event(Event::Finished),
+        },
+        Some(stop) = orders.stops.recv() => Heard::Stop(stop),
+        () = until(deadline, &clock) => Heard::Event(Event::Tick),
+    }
+}
+
 struct Requests {
-    client: Arc<Client>,
-    clock: TrialClock,
-    counters: Arc<Counters>,
-    cancelled: watch::Receiver<bool>,
+    sender: Sender,
+    cut: watch::Sender<bool>,
     set: JoinSet<Trace>,
     /// What each task was given: a panic in one request must not lose its arrival.
     given: HashMap<tokio::task::Id, Unsent>,
 }
 
 impl Requests {
+    fn new(sender: Sender) -> Self {
+        Self { sender, cut: watch::Sender::new(false), set: JoinSet::new(), given: HashMap::new() }
+    }
+
+    /// Cuts what is in flight, if so. A later order must not take an earlier cut back.
+    fn cut(&self, cut: bool) {
+        self.cut.send_modify(|before| *before |= cut);
+    }
+
     fn spawn(&mut self, (mut unsent, body): (Unsent, Bytes), waited_for_permit: bool, closed: bool) {
-        let client = Arc::clone(&self.client);
-        let clock = self.clock.clone();
-        let counters = Arc::clone(&self.counters);
-        let mut cancelled = self.cancelled.clone();
+        let Sender { client, clock, counters } = self.sender.clone();
+        let mut cancelled = self.cut.subscribe();
         let task = self.set.spawn(async move {
             // Here and not before the spawn: `released` is when the request's own task runs.
             let released = clock.now();
@@ -187,7 +211,7 @@ impl Requests {
                 tracing::error!(index = unsent.index.0, "a request's task failed: {e}");
                 let failure =
                     Failure::new(FailureKind::LocalLimit, "the agent's own code failed; see its log");
-                Some(Trace::unsent(unsent, failure, self.clock.now()))
+                Some(Trace::unsent(unsent, failure, self.sender.clock.now()))
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::counters::Counters;
 use super::pacer::{Guard, PaceEnd, pace};
-use super::run::{Pace, Part, Stop, run};
+use super::run::{Orders, Pace, Part, Sender, Stop, run};
 use super::warmup::{self, StageError};
 use crate::engine::{Client, ClientConfig, Dialect, Requests, Secret, TrialClock};
 use crate::health::canary::{self, Samples};
@@ -181,7 +181,8 @@ async fn trial(
         }
     };
     let lease_over = || guard.lease_expired(&*clock);
-    run(&part, client, trial_clock, counters, announced, stops, lease_over, sink).await;
+    let sender = Sender { client, clock: trial_clock, counters };
+    run(&part, sender, Orders { pace: announced, stops }, lease_over, sink).await;
     let mut health = watched.end(&*clock);
     // The dispatcher is drained, so the pacer has nothing left to announce and ends at its next look.
     let paced = tokio::task::spawn_blocking(move || pacer.join()).await;

@@ -50,7 +50,8 @@ async fn traces(part: Part, lease_over: impl Fn(usize) -> bool) -> Vec<Trace> {
         seen.set(seen.get() + 1);
         all.borrow_mut().push(trace);
     };
-    run(&part, client(&clock), clock, counters, pace, stops, || lease_over(seen.get()), sink).await;
+    let sender = Sender { client: client(&clock), clock, counters };
+    run(&part, sender, Orders { pace, stops }, || lease_over(seen.get()), sink).await;
     all.into_inner()
 }
 
