@@ -4,7 +4,7 @@
 //! the engine has answered, nothing is sent before it is written down, nothing is computed before the books are
 //! closed.
 //!
-//! [`prepare`] gathers the agents and tries the engine; [`sending`] sends the trials and reports.
+//! `prepare` gathers the agents and tries the engine; `sending` sends the trials and reports.
 
 mod prepare;
 mod sending;
