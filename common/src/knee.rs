@@ -127,7 +127,9 @@ impl Knee {
         let known = if self.undecided.is_empty() { "tested" } else { "decided" };
         let mut text = match self.case {
             KneeCase::NoSlo => "No knee: no SLO was given.".to_owned(),
-            KneeCase::NoRate => "No knee: no finite rate was tested (rate inf takes no part).".to_owned(),
+            KneeCase::NoRate => {
+                "No knee: no finite rate was tested (rate inf and closed loops take no part).".to_owned()
+            }
             KneeCase::Undecided => "The knee is undecided: no rate has a valid trial.".to_owned(),
             KneeCase::BelowLowest => {
                 format!(

@@ -21,6 +21,10 @@ const WANTED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Fields of the record that are Plimsoll's own: metadata must not overwrite the evidence.
+pub const OWN_FIELDS: &[&str] =
+    &["plimsoll", "command_line", "plan", "workload", "agents", "trials", "skipped_trials", "missing"];
+
 /// The record of a run before its first trial.
 #[must_use]
 pub fn record(plan: &Plan, agents: &[(AgentName, HostFacts)], command_line: &[String]) -> Value {
@@ -74,6 +78,7 @@ fn plan_json(plan: &Plan) -> Value {
         "arrival": arrival(plan), "requests": requests, "duration_seconds": duration_seconds,
         "seed": plan.seed, "trial_order": plan.trials,
         "slos": plan.slos, "slo_target": plan.slo_target.share(),
+        "stop_after_knee": plan.stop_after_knee, "max_failures": plan.max_failures,
         "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
         "warm_connections": plan.warm_connections,
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),

@@ -253,8 +253,12 @@ pub fn pool_rates<'a>(trials: impl IntoIterator<Item = TrialRef<'a>>) -> Vec<Rat
             None => by_rate.push((trial.rate, vec![trial.summary])),
         }
     }
-    let order = |rate: OfferedRate| rate.per_second().unwrap_or(f64::INFINITY);
-    by_rate.sort_by(|a, b| order(a.0).total_cmp(&order(b.0)));
+    // Rates, then inf, then closed loops by their workers.
+    let order = |rate: OfferedRate| (rate.per_second().unwrap_or(f64::INFINITY), rate.workers());
+    by_rate.sort_by(|(a, _), (b, _)| {
+        let ((rate_a, workers_a), (rate_b, workers_b)) = (order(*a), order(*b));
+        rate_a.total_cmp(&rate_b).then(workers_a.cmp(&workers_b))
+    });
     by_rate.into_iter().map(|(rate, trials)| RateResult::pool(rate, &trials)).collect()
 }
 

@@ -62,7 +62,7 @@ fn the_knee_in_every_case() {
         ("1:100 2:90 4:100", Bracket, Some(1.0), Some(2.0), "4 requests/s met it again although 2 did not"),
         ("1:100!", Undecided, None, None, "no rate has a valid trial"),
         ("1:0x 2:0# 4:100~", Undecided, None, None, "no rate has a valid trial"),
-        ("inf:100", NoRate, None, None, "rate inf takes no part"),
+        ("inf:100", NoRate, None, None, "rate inf and closed loops take no part"),
         ("1:100 inf:0", AtOrAboveHighest, Some(1.0), None, "at or above 1"),
         ("1:100 2:0! 4:99 8:0", Bracket, Some(4.0), Some(8.0), "left out: 2 requests/s"),
         ("1:100 2:100 4:0x", AtOrAboveHighest, Some(2.0), None, "left out: 4 requests/s"),

@@ -10,7 +10,7 @@ use common::ids::RunId;
 use common::slo::{SloSet, Target as SloTarget};
 
 use super::options::{Format, ReportOptions, RmOptions, RunsOptions};
-use super::terminal::say;
+use super::terminal::{say, tell};
 use super::{planning, usage};
 use crate::analysis::{Lines, analyse, samples};
 use crate::kept::KeptRun;
@@ -57,6 +57,10 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     }
     let slos: SloSet = given.unwrap_or_else(|| kept.slos.clone());
     let target = target.unwrap_or(kept.slo_target);
+    let planned = kept.experiment["plan"]["trial_order"].as_array().map_or(0, Vec::len);
+    if run.record()?.state != RunState::Finished {
+        tell!("note: the run was not finished; {} of {planned} trials are sealed", kept.trials.len());
+    }
     let stdout = std::io::stdout();
     let mut out = BufWriter::new(stdout.lock());
     let mut trials: Vec<TrialReport> = Vec::with_capacity(kept.trials.len());
@@ -73,7 +77,7 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
                 write_percentiles(&mut out, &run, &kept, &percentiles)?;
             }
         }
-        Format::Json => writeln!(out, "{}", to_json(&report)?)?,
+        Format::Json => write!(out, "{}", to_json(&report)?)?,
         Format::Jsonl => {}
     }
     match out.flush() {

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use super::options::{ApiOption, Arrival, Common, Objectives, Rates};
 use crate::plan::{FleetPlan, LoadedWorkload, Plan};
+use crate::record::OWN_FIELDS;
 use crate::sweep;
 
 /// Objectives when none is given.
@@ -80,15 +81,19 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
             ..Default::default()
         },
         fleet,
-        metadata: options
-            .metadata
-            .as_deref()
-            .map(|p| object("--metadata", p))
-            .transpose()?
-            .unwrap_or_default(),
+        metadata: metadata(options)?,
         data: options.data.clone(),
         out: options.out.clone(),
     })
+}
+
+fn metadata(options: &Common) -> anyhow::Result<Map<String, Value>> {
+    let Some(path) = &options.metadata else { return Ok(Map::new()) };
+    let metadata = object("--metadata", path)?;
+    match OWN_FIELDS.iter().find(|f| metadata.contains_key(**f)) {
+        Some(field) => bail!("--metadata {}: field `{field}` is recorded by plimsoll itself", path.display()),
+        None => Ok(metadata),
+    }
 }
 
 fn time(option: &str, text: &str) -> anyhow::Result<Nanos> {

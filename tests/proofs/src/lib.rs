@@ -19,6 +19,7 @@ pub mod arrivals;
 pub mod coverage;
 pub mod latency;
 pub mod losses;
+mod markdown;
 pub mod page;
 pub mod parallel;
 pub mod statistics;

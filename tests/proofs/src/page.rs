@@ -6,15 +6,17 @@
 use std::fmt::Write as _;
 
 use crate::arrivals::{self, Split, Tests};
-use crate::coverage::{self, CASES, Coverage, LEAST_COVERAGE, Tally};
+use crate::coverage::{self, CASES, Coverage, ENOUGH, LEAST_COVERAGE, SHORT_CASES};
 use crate::latency::{self, LIMITED, Limited, Loops};
 use crate::losses::{self, Drain, Failures};
+use crate::markdown::{coverage_table, paragraph, percent};
 
 /// Everything that was measured.
 #[derive(Debug)]
 pub struct Page {
     seeds: u64,
     coverage: Vec<Coverage>,
+    short: Vec<Coverage>,
     limited: Limited,
     loops: Loops,
     loops_closed: Loops,
@@ -35,6 +37,9 @@ impl Page {
             progress(&case.name());
             measured.push(coverage::measure(case, seeds)?);
         }
+        progress("short trials");
+        let short = SHORT_CASES.iter().map(|case| coverage::measure(case, seeds));
+        let short = short.collect::<anyhow::Result<Vec<Coverage>>>()?;
         progress("latency, loops, losses");
         let limited = latency::limited(seeds)?;
         let loops = latency::loops(seeds)?;
@@ -53,7 +58,18 @@ impl Page {
             ("*the same, split by index modulo agents*", arrivals::merged(seeds, Split::Modulo)?, false),
         ];
         let exact = arrivals::exact()?;
-        Ok(Self { seeds, coverage: measured, limited, loops, loops_closed, failures, drain, arrivals, exact })
+        Ok(Self {
+            seeds,
+            coverage: measured,
+            short,
+            limited,
+            loops,
+            loops_closed,
+            failures,
+            drain,
+            arrivals,
+            exact,
+        })
     }
 
     /// Every claim that turned out false.
@@ -80,6 +96,12 @@ impl Page {
                 format!("{name}: shares as if independent are rejected"),
                 !case.independent_attainment.holds(),
             );
+        }
+        for case in &self.short {
+            for (metric, _, tally) in case.tallies() {
+                let name = format!("{}, {} requests, {metric}", case.case.name(), case.case.requests);
+                claim(format!("{name}: coverage where an interval is given"), tally.holds_where_given());
+            }
         }
         let limited = &self.limited;
         claim("behind a limit: mean".into(), limited.mean.holds());
@@ -122,69 +144,63 @@ impl Page {
         } else {
             format!("**{} claims fail: {}.**", failed.len(), failed.join("; "))
         };
+        text.push_str("# Why the numbers can be believed\n\n");
+        paragraph(
+            text,
+            &format!(
+                "Queues whose truth is known in closed form are put under load in virtual time, and what Plimsoll says \
+                 of the traces is held against that truth: the real schedule, split, trace and summary, with agents \
+                 that are never late. Seeds 1 to {seeds}. {verdict}"
+            ),
+        );
+        let printed = format!("cargo run --release -p proofs -- --seeds {seeds}");
         let _ = write!(
             text,
-            "# Why the numbers can be believed\n\n\
-             Queues whose truth is known in closed form are put under load in virtual time, and what Plimsoll says of \
-             the traces is held against that truth: the real schedule, split, trace and summary, with agents that are \
-             never late. Seeds 1 to {seeds}. {verdict}\n\n\
-             ```\n\
-             make proofs                                      # writes this page, with 1,000 seeds\n\
-             cargo run --release -p proofs -- --seeds {seeds}    # prints it\n\
-             cargo nextest run -p proofs                      # the same judgements with 100 seeds, in CI\n\
-             ```\n\n\
-             The page is a function of the seeds: the same on every machine. Closed forms: \
-             `examples/sim-engine/src/closed_form.rs`, with their sources. A number is judged with its noise: a share \
-             fails when it is more than two standard deviations below its bound.\n\n"
+            "```\n\
+             {:<52} # writes this page, with 1,000 seeds (about eight minutes of processor time)\n\
+             {printed:<52} # prints it\n\
+             {:<52} # the same judgements with 100 seeds, in CI\n\
+             ```\n\n",
+            "make proofs", "cargo nextest run -p proofs"
+        );
+        paragraph(
+            text,
+            &format!(
+                "The page is a function of the seeds: the same on every machine. The closed forms and their sources are \
+                 in `examples/sim-engine/src/closed_form.rs`. From {ENOUGH} intervals on, their coverage has to be at \
+                 the bound; with fewer it may be two standard deviations below it."
+            ),
         );
     }
 
     fn coverage_part(&self, text: &mut String) {
-        let _ = write!(
+        text.push_str("## Intervals hold the truth\n\n");
+        paragraph(
             text,
-            "## Intervals hold the truth\n\n\
-             A 95% interval has to hold the truth in at least {:.0}% of the trials for which one is given. \
-             `no interval` is an answer too: how often it was said stands beside, with the reasons. *As if \
-             independent* is the sabotage: the textbook's mean ± 1.96 standard errors.\n\n\
-             | queue | requests a trial | number | truth | holds it | half width | no interval | as if independent |\n\
-             | --- | ---: | --- | ---: | ---: | ---: | --- | ---: |\n",
-            LEAST_COVERAGE * 100.0
+            &format!(
+                "A 95% interval has to hold the truth in at least {:.0}% of the trials for which one is given. `no \
+                 interval` is an answer too: how often it was said stands beside, with the reasons. *As if independent* \
+                 is the sabotage: the textbook's mean ± 1.96 standard errors. The half width is a share of the truth.",
+                LEAST_COVERAGE * 100.0
+            ),
         );
-        for case in &self.coverage {
-            for (metric, truth, tally) in case.tallies() {
-                let wrong = match metric {
-                    "mean E2E" => percent(case.independent_mean.coverage()),
-                    "attainment" => percent(case.independent_attainment.coverage()),
-                    _ => String::new(),
-                };
-                let shown = match metric {
-                    "attainment" => format!("{:.2}%", truth * 100.0),
-                    _ => format!("{truth:.3} s"),
-                };
-                let _ = writeln!(
-                    text,
-                    "| {} | {} | {metric} | {shown} | {} | {} | {} | {wrong} |",
-                    case.case.name(),
-                    case.case.requests,
-                    percent(tally.coverage()),
-                    percent(tally.relative_half_width()),
-                    none(tally),
-                );
-            }
-        }
-        text.push('\n');
+        coverage_table(text, &self.coverage);
+        paragraph(
+            text,
+            "Trials too short for most intervals. One that is given all the same must not be one that was given by luck:",
+        );
+        coverage_table(text, &self.short);
     }
 
     fn sabotage_part(&self, text: &mut String) {
         let (limited, failures, drain) = (&self.limited, &self.failures, &self.drain);
-        let _ = write!(
+        text.push_str("## What is known to be wrong is rejected\n\n");
+        paragraph(
             text,
-            "## What is known to be wrong is rejected\n\n\
-             A proof that cannot fail proves nothing. Each line computes a number the right way and a wrong one, and \
-             judges both alike.\n\n\
-             | what | right | wrong | test |\n\
-             | --- | --- | --- | --- |\n"
+            "A proof that cannot fail proves nothing. Each line computes a number the right way and a wrong one, and judges \
+             both alike; the test is in `tests/proofs/tests/proofs.rs`.",
         );
+        text.push_str("| what | right | wrong | test |\n| --- | --- | --- | --- |\n");
         let mut line = |what: &str, right: String, wrong: String, test: &str| {
             let _ = writeln!(text, "| {what} | {right} | {wrong} | `{test}` |");
         };
@@ -247,12 +263,12 @@ impl Page {
 
     fn loops_part(&self, text: &mut String) {
         let loops = &self.loops;
-        let _ = write!(
-            text,
-            "## What a closed loop hides\n\n\
-             {}, {} requests: the p99 of the E2E in the open loop is {:.0} times that of a closed loop of {} workers on \
-             the same work (median over the seeds; at least {:.1} times in each; {:.1} s against {:.2} s with seed 1). \
-             At least {:.0} times is asked for. The sabotage, two closed loops, shows a ratio of {:.1}.\n\n",
+        text.push_str("## What a closed loop hides\n\n");
+        let said = format!(
+            "{}, {} requests: the p99 of the E2E in the open loop is {:.0} times that of a closed loop of {} workers on \
+             the same work (median over the seeds; {:.1} times at least; {:.1} s against {:.2} s with seed 1). At least \
+             {:.0} times is asked for. The sabotage, two closed loops, shows a ratio of {:.1}. Test: \
+             `an_open_loop_shows_what_a_closed_one_hides`.",
             latency::OVERLOADED.name(),
             latency::OVERLOADED.requests,
             loops.median(),
@@ -263,19 +279,23 @@ impl Page {
             latency::LEAST_RATIO,
             self.loops_closed.median(),
         );
+        paragraph(text, &said);
     }
 
     fn arrivals_part(&self, text: &mut String) {
-        let _ = write!(
-            text,
-            "## Arrivals are the process that they say they are\n\n\
-             10,000 arrivals at 100/s a seed. Each test rejects 1% of honest seeds by chance; the columns show how many \
+        text.push_str("## Arrivals are the process that they say they are\n\n");
+        let said = format!(
+            "10,000 arrivals at 100/s a seed. Each test rejects 1% of honest seeds by chance; the columns show how many \
              of {} it rejected. Sabotages are in italics, and must be rejected. `constant` and `burst` are exact to the \
-             nanosecond: {}.\n\n\
-             | arrivals | gaps (Kolmogorov–Smirnov) | counts (dispersion) | neighbours (lag 1) | mean dispersion | mean lag 1 |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: |\n",
+             nanosecond: {}. Tests: `arrivals_are_the_process_that_they_say_they_are`, \
+             `arrivals_of_another_process_are_rejected`, `five_agents_with_wrong_clocks_are_still_poisson`.",
             self.seeds,
             if self.exact { "yes" } else { "**no**" }
+        );
+        paragraph(text, &said);
+        text.push_str(
+            "| arrivals | gaps (Kolmogorov–Smirnov) | counts (dispersion) | neighbours (lag 1) | mean dispersion | \
+             mean lag 1 |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
         );
         for (name, tests, _) in &self.arrivals {
             let counts = tests.counts.map_or_else(|| "–".to_owned(), |counts| counts.to_string());
@@ -286,18 +306,4 @@ impl Page {
             );
         }
     }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".to_owned(), |share| format!("{:.1}%", share * 100.0))
-}
-
-fn none(tally: &Tally) -> String {
-    let all = tally.trials() as f64;
-    let reasons: Vec<String> = tally
-        .none
-        .iter()
-        .map(|(reason, count)| format!("{:.1}% {reason}", *count as f64 / all * 100.0))
-        .collect();
-    if reasons.is_empty() { "never".to_owned() } else { reasons.join(", ") }
 }

@@ -144,7 +144,10 @@ impl Trial {
             };
             trace(unsent, served)
         });
-        let agents = names.into_iter().map(|name| AgentInput { name, clock: None, lost: false, health: None }).collect();
+        let agents = names
+            .into_iter()
+            .map(|name| AgentInput { name, clock: None, lost: false, health: None })
+            .collect();
         Ok(Self { plan, traces: traces.collect(), owners, agents })
     }
 

@@ -1,7 +1,9 @@
 //! The judgements of `docs/credibility.md` with 100 seeds: few enough for CI. `make proofs` takes 1,000.
 
+#![allow(clippy::unwrap_used, reason = "a test says what it expected")]
+
 use proofs::arrivals::{self, Split};
-use proofs::coverage::{self, CASES};
+use proofs::coverage::{self, CASES, SHORT_CASES};
 use proofs::{latency, losses};
 
 const SEEDS: u64 = 100;
@@ -32,6 +34,16 @@ fn intervals_hold_the_truth_at_90_percent() {
 #[test]
 fn intervals_hold_the_truth_with_four_servers() {
     intervals_hold(3);
+}
+
+#[test]
+fn intervals_of_short_trials_hold_where_they_are_given() {
+    for case in &SHORT_CASES {
+        let found = coverage::measure(case, SEEDS).unwrap();
+        for (metric, _, tally) in found.tallies() {
+            assert!(tally.holds_where_given(), "{}, {metric}: {tally:?}", case.name());
+        }
+    }
 }
 
 /// The sabotage of intervals.

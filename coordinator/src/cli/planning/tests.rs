@@ -93,6 +93,10 @@ fn files_that_cannot_be_used_are_named_with_line_and_field() {
     assert!(error(&format!("run --rate 1 --workload {empty}")).contains("has no rows"));
     let list = file("l.json", "[1]");
     assert!(error(&format!("run --rate 1 --metadata {list}")).contains("expected a JSON object"));
+    let own = file("o.json", "{\"plan\": {}}");
+    assert!(
+        error(&format!("run --rate 1 --metadata {own}")).contains("field `plan` is recorded by plimsoll")
+    );
     let reserved = file("b.json", "{\"stream\": false}");
     assert!(error(&format!("run --rate 1 --extra-body {reserved}")).contains("field `stream`"));
     let chat = file("c.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
