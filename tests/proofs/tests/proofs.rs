@@ -37,11 +37,11 @@ fn intervals_hold_the_truth_with_four_servers() {
 }
 
 #[test]
-fn intervals_of_short_trials_hold_where_they_are_given() {
+fn short_trials_rarely_get_a_wrong_interval() {
     for case in &SHORT_CASES {
         let found = coverage::measure(case, SEEDS).unwrap();
         for (metric, _, tally) in found.tallies() {
-            assert!(tally.holds_where_given(), "{}, {metric}: {tally:?}", case.name());
+            assert!(tally.is_rarely_wrong(), "{}, {metric}: {tally:?}", case.name());
         }
     }
 }
