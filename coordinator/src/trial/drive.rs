@@ -66,24 +66,7 @@ pub async fn drive<E>(
 ) -> Result<Ending, E> {
     let digests = assigned.agents.iter().map(|(agent, a)| (agent.clone(), a.digest)).collect();
     let mut machine = Machine::new(case.epoch, digests, patience(case, assigned), clock.monotonic());
-    for (agent, part) in &assigned.agents {
-        let order = TrialOrder {
-            run: case.run.clone(),
-            trial: case.trial,
-            epoch: case.epoch,
-            target: case.target.clone(),
-            workload: case.workload,
-            workload_bytes: case.workload_bytes,
-            schedule: assigned.digest,
-            slice: part.digest,
-            slice_count: part.slice.len() as u64,
-            permits: part.permits,
-            closed: case.closed,
-            warmup: part.warmup.clone(),
-            warm_connections: case.warm_connections.min(part.slice.len() as u32),
-        };
-        fleet.tell(agent, ToAgent::Prepare(Box::new(order)));
-    }
+    tell_to_prepare(case, assigned, fleet);
     let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
     let mut stop_seen = 0;
     let mut told: Option<ToAgent> = None;
@@ -125,13 +108,37 @@ pub async fn drive<E>(
             }
         }
         if let (false, Some(start)) = (before, machine.start()) {
-            let said = machine.ready().iter();
-            let warnings: Vec<String> = said
-                .flat_map(|(agent, r)| r.warnings.iter().map(move |w| format!("agent {agent}: {w}")))
-                .collect();
-            watch.ready(&warnings);
+            watch.ready(&warnings(&machine));
             watch.starting(start - clock.monotonic());
         }
+    }
+}
+
+/// What the agents want a person to know about their hosts.
+fn warnings(machine: &Machine) -> Vec<String> {
+    let said = machine.ready().iter();
+    said.flat_map(|(agent, r)| r.warnings.iter().map(move |w| format!("agent {agent}: {w}"))).collect()
+}
+
+/// Gives each agent its order.
+fn tell_to_prepare(case: &TrialCase, assigned: &Assigned, fleet: &Fleet) {
+    for (agent, part) in &assigned.agents {
+        let order = TrialOrder {
+            run: case.run.clone(),
+            trial: case.trial,
+            epoch: case.epoch,
+            target: case.target.clone(),
+            workload: case.workload,
+            workload_bytes: case.workload_bytes,
+            schedule: assigned.digest,
+            slice: part.digest,
+            slice_count: part.slice.len() as u64,
+            permits: part.permits,
+            closed: case.closed,
+            warmup: part.warmup.clone(),
+            warm_connections: case.warm_connections.min(part.slice.len() as u32),
+        };
+        fleet.tell(agent, ToAgent::Prepare(Box::new(order)));
     }
 }
 
