@@ -259,33 +259,29 @@ impl<'m, 'a> Sending<'m, 'a> {
             let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
             if tokio::time::timeout(COLLECT_WITHIN, arrived).await.is_err() {
                 reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
-            } else if self.stored(planned.trial, epoch, agent)? != report.traces {
-                reasons.insert(
-                    agent.clone(),
-                    format!("it says that it sent {} traces, which is not so", report.traces),
-                );
-            } else if report.traces_lost > 0 {
-                reasons.insert(agent.clone(), format!("its spool lost {} traces", report.traces_lost));
             }
         }
         self.means.shared.open_trial(None);
         let trial = (planned.trial, epoch);
-        for (agent, arrivals) in seal::missing(&self.store, planned.trial, epoch, assigned)? {
+        let stored =
+            tokio::task::block_in_place(|| seal::stored(&self.store, planned.trial, epoch, assigned))?;
+        for (agent, report) in &drained {
+            let wrong = if stored.traces.get(agent).copied().unwrap_or(0) != report.traces {
+                Some(format!("it says that it sent {} traces, which is not so", report.traces))
+            } else {
+                (report.traces_lost > 0).then(|| format!("its spool lost {} traces", report.traces_lost))
+            };
+            if let Some(reason) = wrong {
+                // What did not arrive in time is the reason already.
+                reasons.entry(agent.clone()).or_insert(reason);
+            }
+        }
+        for (agent, arrivals) in stored.missing {
             let reason = reasons.entry(agent.clone()).or_insert_with(|| "its traces are not complete".into());
             seal::write_synthetic(&self.ingest, trial, &agent, &arrivals, reason).await?;
         }
         self.means.fleet.tell_all(&ToAgent::Sealed(epoch));
         Ok(reasons)
-    }
-
-    /// Stored traces of an agent, to be held against what it says.
-    fn stored(&self, trial: TrialId, epoch: Epoch, agent: &AgentName) -> anyhow::Result<u64> {
-        let mut stored = 0;
-        for block in self.store.trial_blocks(trial, epoch)? {
-            let block = block?;
-            stored += if block.header().agent == *agent { u64::from(block.header().count) } else { 0 };
-        }
-        Ok(stored)
     }
 
     /// Numbers and trace lines of a sealed trial; then it is kept.

@@ -43,33 +43,45 @@ pub fn ledger(run: &RunStore, trial: TrialId, epoch: Epoch, scheduled: u64) -> R
     Ok(ledger)
 }
 
-/// Arrivals without a trace, by the agent that should have carried them. It waits for the disk.
+/// What is stored of a trial when nothing more is taken.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// Traces of each agent.
+    pub traces: BTreeMap<AgentName, u64>,
+    /// Arrivals without a trace, by the agent that should have carried them.
+    pub missing: BTreeMap<AgentName, Vec<Arrival>>,
+}
+
+/// Looks at every stored block of a trial, once. It waits for the disk.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub fn missing(
+pub fn stored(
     run: &RunStore,
     trial: TrialId,
     epoch: Epoch,
     assigned: &Assigned,
-) -> Result<BTreeMap<AgentName, Vec<Arrival>>, SealError> {
+) -> Result<Stored, SealError> {
+    let mut stored = Stored::default();
     let mut seen = vec![false; usize::try_from(assigned.count).unwrap_or(usize::MAX)];
     for block in run.trial_blocks(trial, epoch)? {
-        for facts in block?.facts()? {
+        let block = block?;
+        let header = block.header();
+        *stored.traces.entry(header.agent.clone()).or_default() += u64::from(header.count);
+        for facts in block.facts()? {
             if let Some(slot) = usize::try_from(facts.index.0).ok().and_then(|i| seen.get_mut(i)) {
                 *slot = true;
             }
         }
     }
     let absent = |index: ArrivalIndex| !seen.get(index.0 as usize).copied().unwrap_or(false);
-    let mut missing = BTreeMap::new();
     for (agent, part) in &assigned.agents {
         let arrivals: Vec<Arrival> = part.slice.iter().copied().filter(|a| absent(a.index)).collect();
         if !arrivals.is_empty() {
-            missing.insert(agent.clone(), arrivals);
+            stored.missing.insert(agent.clone(), arrivals);
         }
     }
-    Ok(missing)
+    Ok(stored)
 }
 
 /// Stores a synthetic trace for each of an agent's `arrivals`.
