@@ -10,6 +10,7 @@
 //! It must never depend on another crate of this workspace. The layout check guards that.
 
 pub mod clock;
+pub mod dialect;
 pub mod disk;
 pub mod fleet;
 pub mod ids;

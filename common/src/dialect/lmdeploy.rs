@@ -1,0 +1,29 @@
+//! LMDeploy. Source: its API server's code, 0.18.
+
+use super::{Metrics, Sign, Traits};
+use crate::plan::Api;
+
+/// LMDeploy's `lmdeploy serve api_server`.
+pub(super) static LMDEPLOY: Traits = Traits {
+    name: "lmdeploy",
+    title: "LMDeploy",
+    signs: &[Sign::OwnedBy("lmdeploy")],
+    sends_done: true,
+    refuses: &[],
+    // Its name for it is min_new_tokens.
+    ignores: &["min_tokens", "return_token_ids"],
+    token_id_prompts: false,
+    token_counts: None,
+    // The completions endpoint raises when asked for them.
+    logprobs: &[Api::Chat],
+    ready: "/health",
+    version: None,
+    settings: None,
+    // With --enable-metrics only.
+    metrics: Some(Metrics {
+        path: "/metrics",
+        running: Some("lmdeploy:num_requests_running"),
+        waiting: Some("lmdeploy:num_requests_waiting"),
+    }),
+    cache_reset: None,
+};

@@ -1,0 +1,29 @@
+//! TensorRT-LLM's trtllm-serve. Source: its OpenAI server.
+
+use super::{JsonAt, Metrics, Sign, TokenCounts, Traits};
+use crate::plan::Api;
+
+/// TensorRT-LLM's `trtllm-serve`.
+pub(super) static TENSORRT_LLM: Traits = Traits {
+    name: "tensorrt-llm",
+    title: "TensorRT-LLM",
+    signs: &[Sign::OwnedBy("tensorrt_llm")],
+    sends_done: true,
+    // Its request models forbid fields that they do not know.
+    refuses: &["return_token_ids", "timings_per_token", "cache_prompt", "cache_salt"],
+    ignores: &[],
+    token_id_prompts: true,
+    token_counts: Some(TokenCounts::StreamOption("continuous_usage_stats")),
+    logprobs: &[Api::Completions, Api::Chat],
+    ready: "/health",
+    version: Some(JsonAt { path: "/version", pointer: "/version" }),
+    settings: Some("/server_info"),
+    // /metrics is something else: a JSON list that is emptied by reading it.
+    metrics: Some(Metrics {
+        path: "/prometheus/metrics",
+        running: Some("trtllm_num_requests_running"),
+        waiting: Some("trtllm_num_requests_waiting"),
+    }),
+    // A restart, or enable_block_reuse: false.
+    cache_reset: None,
+};
