@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dialect::Dialect;
 use crate::ids::Nanos;
 
 pub use crate::schedule::arrivals::{
@@ -49,6 +50,8 @@ impl fmt::Display for Api {
 pub struct Target {
     /// Where the engine is. Ends in `/v1` (see [`BaseUrl`]).
     pub base_url: BaseUrl,
+    /// What the engine does in its own way.
+    pub dialect: Dialect,
     /// `model` of the body; left out when none is known.
     pub model: Option<String>,
     /// Which endpoint.
@@ -57,6 +60,10 @@ pub struct Target {
     pub ignore_eos: bool,
     /// Ask for log probabilities: evidence for ITL, at a price that the run is marked with.
     pub logprobs: bool,
+    /// Ask for each event's tokens in the engine's cheapest way, where it has one (see [`Traits::token_counts`]).
+    ///
+    /// [`Traits::token_counts`]: crate::dialect::Traits::token_counts
+    pub token_counts: bool,
     /// Merged into every body.
     pub extra_body: serde_json::Map<String, serde_json::Value>,
     /// Sent with every request. Never a secret: each agent reads its own key.

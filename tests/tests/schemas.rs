@@ -237,7 +237,7 @@ fn steady(requests: u64) -> Vec<Trace> {
         let scheduled = Nanos::from_secs(i);
         let first = scheduled + Nanos::from_millis(if (i * 7).is_multiple_of(20) { 1500 } else { 20 });
         let end = first + Nanos::from_millis(30);
-        let arrival = Unsent { index: ArrivalIndex(i), scheduled, row: 0, requested_tokens: 2 };
+        let arrival = Unsent { index: ArrivalIndex(i), scheduled, row: 0, requested_tokens: 2, prompt_tokens: None };
         let mut trace = Trace::unsent(arrival, Failure::new(FailureKind::NotDispatched, ""), end);
         let c = &mut trace.clocks;
         (c.released, c.connected, c.written) = (Some(scheduled), Some(scheduled), Some(scheduled));

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use agent::engine::Requests;
 use agent::engine::stream::{BodyEnd, Read as SocketRead, Rules, Stream};
-use agent::engine::{Dialect, Requests};
 use anyhow::{Context, ensure};
 use common::ids::{ArrivalIndex, Nanos};
 use common::trace::{Trace, Unsent};
@@ -155,8 +155,14 @@ fn request(port: u16) -> anyhow::Result<Vec<u8>> {
 /// The client's parser alone: the same events, each as a read of its own, from memory. No socket, no HTTP.
 pub(crate) fn parser(rounds: usize) -> anyhow::Result<Cost> {
     let events: Vec<String> = events();
-    let rules = Rules::of(&target(1)?, Dialect::default());
-    let unsent = Unsent { index: ArrivalIndex(0), scheduled: Nanos(0), row: 0, requested_tokens: 128 };
+    let rules = Rules::of(&target(1)?);
+    let unsent = Unsent {
+        index: ArrivalIndex(0),
+        scheduled: Nanos(0),
+        row: 0,
+        requested_tokens: 128,
+        prompt_tokens: None,
+    };
     let mut cost = Cost::default();
     let before = cpu::used();
     for _ in 0..rounds {

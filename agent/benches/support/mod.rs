@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::engine::{Client, ClientConfig, Dialect, Outgoing, Requests, TrialClock};
+use agent::engine::{Client, ClientConfig, Outgoing, Requests, TrialClock};
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Nanos};
 use common::plan::{Api, Target};
@@ -39,7 +39,6 @@ impl Rig {
             agent: "bench".parse()?,
             run: "bench".parse()?,
             trial: "0".to_owned(),
-            dialect: Dialect::default(),
         };
         let client = Client::new(config, clock.clone())?;
         let (operator, cancel) = watch::channel(false);
@@ -49,7 +48,13 @@ impl Rig {
     /// Sends a request that is due now.
     pub(crate) async fn send(&self) -> Trace {
         let released = self.clock.now();
-        let unsent = Unsent { index: ArrivalIndex(0), scheduled: released, row: 0, requested_tokens: 128 };
+        let unsent = Unsent {
+            index: ArrivalIndex(0),
+            scheduled: released,
+            row: 0,
+            requested_tokens: 128,
+            prompt_tokens: None,
+        };
         let request = Outgoing { unsent, released, waited_for_permit: false, body: self.body.clone() };
         self.client.send(request, &mut self.cancel.clone()).await
     }
@@ -59,10 +64,12 @@ impl Rig {
 pub(crate) fn target(port: u16) -> anyhow::Result<Target> {
     Ok(Target {
         base_url: format!("http://127.0.0.1:{port}").parse()?,
+        dialect: common::dialect::Dialect::OPENAI,
         model: Some("sim".to_owned()),
         api: Api::Completions,
         ignore_eos: false,
         logprobs: false,
+        token_counts: false,
         extra_body: serde_json::Map::new(),
         headers: Vec::new(),
         default_max_tokens: 128,

@@ -28,7 +28,7 @@ use super::faults;
 use super::pool::Pool;
 use super::requests::{self, HeadTemplate};
 use super::secret::Secret;
-use super::stream::{BodyEnd, Dialect, Rules, Stream};
+use super::stream::{BodyEnd, Rules, Stream};
 use super::trial_clock::TrialClock;
 
 /// Connections that are opened at the same time while warming: more would overflow an engine's accept queue.
@@ -50,8 +50,6 @@ pub struct ClientConfig {
     pub run: RunId,
     /// Second part of `x-request-id`.
     pub trial: String,
-    /// What the engine is known to do.
-    pub dialect: Dialect,
 }
 
 /// Why a client cannot be made. Nothing has been sent.
@@ -112,10 +110,10 @@ impl Client {
     /// # Errors
     /// See [`ConfigError`].
     pub fn new(config: ClientConfig, clock: TrialClock) -> Result<Self, ConfigError> {
-        let ClientConfig { target, api_key, agent, run, trial, dialect } = config;
+        let ClientConfig { target, api_key, agent, run, trial } = config;
         let head = HeadTemplate::new(&target, api_key.as_ref(), &agent, &run, &trial)?;
         Ok(Self(Arc::new(Inner {
-            rules: Rules::of(&target, dialect),
+            rules: Rules::of(&target),
             target,
             api_key,
             head,

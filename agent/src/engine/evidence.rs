@@ -4,7 +4,7 @@
 //! number has the source that it came from; an event is never taken for a token. Inter-token latency is proven only
 //! if every content event is shown to hold one token and those tokens are all there are.
 
-use common::trace::{ItlEvidence, OutputTokens, TokenSource};
+use common::trace::{EngineTime, EventTokens, ItlEvidence, OutputTokens, TokenSource};
 
 use super::events::{Chunk, Usage};
 
@@ -15,11 +15,14 @@ pub(super) struct Evidence {
     cumulative: u64,
     /// A content event came without a cumulative count since the last one: the next difference spans several events.
     gap: bool,
+    /// Some content event came without one.
+    uncounted: bool,
     ids: Listed,
     logprobs: Listed,
-    content: ContentTokens,
+    events: EventTokens,
     /// Textless events after the last content event that are shown to hold tokens, and those tokens.
     trailing: (u64, u64),
+    engine_time: EngineTime,
 }
 
 /// Sum over lists that came with the events.
@@ -41,18 +44,13 @@ impl Listed {
     }
 }
 
-/// What is shown of the content events.
-#[derive(Debug, Default)]
-struct ContentTokens {
-    one: u64,
-    other: u64,
-    unknown: u64,
-}
-
 impl Evidence {
     /// Takes one chunk of the answer.
     pub(super) fn add(&mut self, chunk: &Chunk<'_>) {
         let is_content = chunk.has_text();
+        if let Some(time) = chunk.engine_time {
+            self.engine_time = time;
+        }
         if let Some(usage) = chunk.usage {
             // The last one that counts: engines repeat usage and send zeros until they know. Never a sum.
             let known = |new: Option<u64>, old| new.filter(|&n| n > 0).or(old);
@@ -64,13 +62,16 @@ impl Evidence {
         self.logprobs.add(chunk.tokens.logprobs, is_content);
         let tokens = self.tokens_of(chunk, is_content);
         if is_content {
-            match tokens {
-                Some(1) => self.content.one += 1,
-                Some(_) => self.content.other += 1,
-                None => self.content.unknown += 1,
-            }
+            let of_its_kind = match tokens {
+                Some(0) => &mut self.events.none,
+                Some(1) => &mut self.events.one,
+                Some(_) => &mut self.events.many,
+                None => &mut self.events.unknown,
+            };
+            *of_its_kind = of_its_kind.saturating_add(1);
             self.trailing = (0, 0);
         } else if let Some(n @ 1..) = tokens {
+            self.events.textless = self.events.textless.saturating_add(1);
             self.trailing = (self.trailing.0 + 1, self.trailing.1.saturating_add(n));
         }
     }
@@ -84,7 +85,10 @@ impl Evidence {
                 self.cumulative = count;
                 self.gap = false;
             }
-            None => self.gap |= is_content,
+            None => {
+                self.gap |= is_content;
+                self.uncounted |= is_content;
+            }
         }
         difference.or(chunk.tokens.ids).or(chunk.tokens.logprobs)
     }
@@ -101,6 +105,23 @@ impl Evidence {
         }
     }
 
+    /// Output tokens as the events themselves count them, whatever usage says: what it can be held against. A count
+    /// that only stands at the end is not one of the events'.
+    pub(super) fn stream_tokens(&self) -> Option<u64> {
+        let cumulative = Some(self.cumulative).filter(|&n| n > 0 && !self.uncounted);
+        self.ids.total().or(cumulative).or_else(|| self.logprobs.total())
+    }
+
+    /// How many tokens the events held.
+    pub(super) fn event_tokens(&self) -> EventTokens {
+        self.events
+    }
+
+    /// What the engine said of its own time.
+    pub(super) fn engine_time(&self) -> EngineTime {
+        self.engine_time
+    }
+
     /// Prompt tokens by the engine's count.
     pub(super) fn prompt_tokens(&self) -> Option<u64> {
         self.usage.prompt
@@ -113,8 +134,9 @@ impl Evidence {
 
     /// Whether the gaps between content events are inter-token latencies.
     pub(super) fn itl(&self) -> ItlEvidence {
-        let ContentTokens { one, other, unknown } = self.content;
-        if other > 0 {
+        let EventTokens { one, many, none, unknown, .. } = self.events;
+        let one = u64::from(one);
+        if many > 0 || none > 0 {
             return ItlEvidence::ManyPerEvent;
         }
         if one == 0 || unknown > 0 {

@@ -47,7 +47,6 @@ mod stamp_tests;
 mod transcript;
 
 pub use client::{Client, ClientConfig, ConfigError, Outgoing};
-pub use requests::Requests;
+pub use requests::{Prepared, Requests};
 pub use secret::Secret;
-pub use stream::Dialect;
 pub use trial_clock::TrialClock;

@@ -4,8 +4,10 @@
 //! first byte. The head is a template that gets the request's id.
 
 use bytes::Bytes;
-use common::ids::{AgentName, ArrivalIndex, RunId};
+use common::dialect::TokenCounts;
+use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
 use common::plan::{Api, RESERVED_BODY_FIELDS, Target};
+use common::trace::Unsent;
 use common::workload::{Row, RowBody};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
@@ -20,6 +22,26 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Names the agent, so that an engine's log shows each agent's share.
 const AGENT: HeaderName = HeaderName::from_static("x-plimsoll-agent");
 
+/// A row as it is sent.
+#[derive(Debug, Clone, Default)]
+pub struct Prepared {
+    /// The JSON body.
+    pub body: Bytes,
+    /// Its `max_tokens`.
+    pub max_tokens: u32,
+    /// Tokens of its prompt, where it is a list of token ids.
+    pub prompt_tokens: Option<u32>,
+}
+
+impl Prepared {
+    /// What is known of an arrival that carries it.
+    #[must_use]
+    pub fn unsent(&self, index: ArrivalIndex, scheduled: Nanos, row: u32) -> Unsent {
+        let Self { max_tokens, prompt_tokens, .. } = *self;
+        Unsent { index, scheduled, row, requested_tokens: max_tokens, prompt_tokens }
+    }
+}
+
 /// Builds the bodies of a workload's rows.
 #[derive(Debug, Clone)]
 pub struct Requests {
@@ -32,17 +54,28 @@ pub struct Requests {
 impl Requests {
     /// For requests to `target`.
     ///
-    /// `extra_body` goes on top of what Plimsoll sends, reserved fields excepted. A `null` takes away a field that
-    /// Plimsoll would send, for engines that refuse fields they do not know.
+    /// A field that the engine's dialect refuses or does not heed is left out. `extra_body` goes on top of what
+    /// Plimsoll sends, reserved fields excepted; a `null` takes away a field that Plimsoll would send.
     #[must_use]
     pub fn new(target: &Target) -> Self {
         let mut common = Map::new();
-        let mut set = |key: &str, value: Value| common.insert(key.to_owned(), value);
+        let dialect = target.dialect;
+        let mut set = |key: &str, value: Value| {
+            if !dialect.refuses(key) && !dialect.ignores(key) {
+                common.insert(key.to_owned(), value);
+            }
+        };
         if let Some(model) = &target.model {
             set("model", json!(model));
         }
         set("stream", json!(true));
-        set("stream_options", json!({ "include_usage": true }));
+        let mut stream_options = json!({ "include_usage": true });
+        match dialect.traits().token_counts.filter(|_| target.token_counts) {
+            Some(TokenCounts::Field(field)) => set(field, json!(true)),
+            Some(TokenCounts::StreamOption(option)) => stream_options[option] = json!(true),
+            None => {}
+        }
+        set("stream_options", stream_options);
         set("temperature", json!(0));
         set("n", json!(1));
         if target.ignore_eos {
@@ -62,6 +95,16 @@ impl Requests {
         Self { api: target.api, default_max_tokens: target.default_max_tokens, common }
     }
 
+    /// `row` as it is sent.
+    #[must_use]
+    pub fn prepare(&self, row: &Row) -> Prepared {
+        Prepared {
+            body: self.body(row),
+            max_tokens: self.max_tokens(row),
+            prompt_tokens: row.prompt_tokens(),
+        }
+    }
+
     /// `max_tokens` that is sent for `row`.
     #[must_use]
     pub fn max_tokens(&self, row: &Row) -> u32 {
@@ -70,8 +113,8 @@ impl Requests {
 
     /// The JSON body of `row`. A plain prompt is one user message to the chat endpoint.
     ///
-    /// Rows that the endpoint cannot take are refused by `Workload::check_api` before; messages to the completions
-    /// endpoint would be sent as they are, for the engine to refuse.
+    /// Rows that the endpoint cannot take are refused by `Workload::check_api` before; here they would be sent as they
+    /// are, for the engine to refuse.
     #[must_use]
     pub fn body(&self, row: &Row) -> Bytes {
         let mut fields = self.common.clone();
@@ -83,6 +126,9 @@ impl Requests {
             }
             (RowBody::Prompt(prompt), Api::Chat) => {
                 fields.insert("messages".to_owned(), json!([{ "role": "user", "content": prompt }]));
+            }
+            (RowBody::TokenIds(ids), _) => {
+                fields.insert("prompt".to_owned(), json!(ids));
             }
             (RowBody::Messages(messages), _) => raw = Some(messages),
         }

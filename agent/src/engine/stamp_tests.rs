@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Connection;
 use super::exchange::{Ended, Exchange};
-use super::stream::{Dialect, Rules, Stream};
+use super::stream::{Rules, Stream};
 use super::trial_clock::TrialClock;
 
 /// One answer, in the reads that the script says.
@@ -136,13 +136,19 @@ fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
     let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
     let forever = Nanos::from_secs(1000);
     let rules = Rules {
-        dialect: Dialect::default(),
+        sends_done: true,
         ignore_eos: false,
         keep_text: true,
         total_timeout: forever,
         idle_timeout: forever,
     };
-    let unsent = Unsent { index: ArrivalIndex(0), scheduled: Nanos(0), row: 0, requested_tokens: 1 };
+    let unsent = Unsent {
+        index: ArrivalIndex(0),
+        scheduled: Nanos(0),
+        row: 0,
+        requested_tokens: 1,
+        prompt_tokens: None,
+    };
     let mut stream = Stream::new(rules, unsent, Nanos(0), false, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {

@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::counters::Counters;
 use super::dispatcher::{Dispatcher, Effect, Event};
 use super::pacer::PaceEnd;
-use crate::engine::{Client, Outgoing, TrialClock};
+use crate::engine::{Client, Outgoing, Prepared, TrialClock};
 
 /// What the pacer says.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub struct Stop {
 pub struct Part {
     /// Arrivals, in order of time.
     pub slice: Vec<Arrival>,
-    /// Body and `max_tokens` of each row that the slice uses.
-    pub rows: Vec<Option<(Bytes, u32)>>,
+    /// Each row that the slice uses.
+    pub rows: Vec<Option<Prepared>>,
     /// The agent's part of the concurrency limit.
     pub permits: Option<u32>,
     /// How long an arrival waits for a permit.
@@ -53,11 +53,8 @@ pub struct Part {
 impl Part {
     fn unsent(&self, position: usize) -> (Unsent, Bytes) {
         let arrival = self.slice[position];
-        let (body, requested_tokens) =
-            self.rows.get(arrival.row as usize).cloned().flatten().unwrap_or_default();
-        let unsent =
-            Unsent { index: arrival.index, scheduled: arrival.at, row: arrival.row, requested_tokens };
-        (unsent, body)
+        let row = self.rows.get(arrival.row as usize).cloned().flatten().unwrap_or_default();
+        (row.unsent(arrival.index, arrival.at, arrival.row), row.body)
     }
 
     /// An arrival that ends unsent at `now`. In a closed loop it was never due: it counts from its end.

@@ -19,7 +19,7 @@ use super::counters::Counters;
 use super::pacer::{Guard, PaceEnd, pace};
 use super::run::{Orders, Pace, Part, Sender, Stop, run};
 use super::warmup::{self, StageError};
-use crate::engine::{Client, ClientConfig, Dialect, Requests, Secret, TrialClock};
+use crate::engine::{Client, ClientConfig, Prepared, Requests, Secret, TrialClock};
 use crate::health::canary::{self, Samples};
 use crate::health::evidence::{self, Snapshot};
 use crate::spool::{SpoolState, SpoolWriter};
@@ -137,7 +137,7 @@ async fn trial(
     let client = |label: String| {
         let (target, run) = (order.target.clone(), order.run.clone());
         let (agent, api_key) = (agent.clone(), api_key.clone());
-        let config = ClientConfig { target, api_key, agent, run, trial: label, dialect: Dialect::default() };
+        let config = ClientConfig { target, api_key, agent, run, trial: label };
         Client::new(config, trial_clock.clone()).map_err(|e| StageError::new("prepare", e))
     };
     let prepared = async {
@@ -220,13 +220,13 @@ struct Paced {
     run_queue: Option<Nanos>,
 }
 
-fn bodies(order: &TrialOrder, workload: &Workload, slice: &[Arrival]) -> Vec<Option<(bytes::Bytes, u32)>> {
+fn bodies(order: &TrialOrder, workload: &Workload, slice: &[Arrival]) -> Vec<Option<Prepared>> {
     let requests = Requests::new(&order.target);
     let mut rows = vec![None; workload.rows.len()];
     for arrival in slice {
         let number = arrival.row as usize;
         if let (Some(slot @ None), Some(row)) = (rows.get_mut(number), workload.rows.get(number)) {
-            *slot = Some((requests.body(row), requests.max_tokens(row)));
+            *slot = Some(requests.prepare(row));
         }
     }
     rows

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::fleet::{TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{ArrivalIndex, Nanos};
-use common::trace::{Failure, Unsent};
+use common::trace::Failure;
 use common::workload::{Row, RowBody, Workload};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -56,14 +56,10 @@ pub async fn run(order: &TrialOrder, workload: &Workload, client: Client) -> Res
             let row = row
                 .ok_or_else(|| StageError::new("warm-up", format!("the workload has no row {row_number}")))?;
             let row = if altered { alter(row, number) } else { row.clone() };
-            let unsent = Unsent {
-                index: ArrivalIndex(number),
-                scheduled: Nanos::ZERO,
-                row: row_number,
-                requested_tokens: requests.max_tokens(&row),
-            };
-            let body = requests.body(&row);
-            let request = Outgoing { unsent, released: Nanos::ZERO, waited_for_permit: false, body };
+            let prepared = requests.prepare(&row);
+            let unsent = prepared.unsent(ArrivalIndex(number), Nanos::ZERO, row_number);
+            let (released, waited_for_permit) = (Nanos::ZERO, false);
+            let request = Outgoing { unsent, released, waited_for_permit, body: prepared.body };
             let (client, mut cancel) = (Arc::clone(&client), never.clone());
             running.spawn(async move { client.send(request, &mut cancel).await });
         }
@@ -87,6 +83,13 @@ fn alter(row: &Row, number: u64) -> Row {
     let salt = format!("({number}) ");
     let body = match &row.body {
         RowBody::Prompt(prompt) => RowBody::Prompt(format!("{salt}{prompt}")),
+        // Another order: which ids there are is the tokenizer's to know.
+        RowBody::TokenIds(ids) => {
+            let mut ids = ids.clone();
+            let by = (number as usize + 1) % ids.len().max(1);
+            ids.rotate_left(by);
+            RowBody::TokenIds(ids)
+        }
         RowBody::Messages(json) => {
             RowBody::Messages(alter_messages(json, &salt).unwrap_or_else(|| json.clone()))
         }

@@ -7,11 +7,11 @@ use common::fleet::TargetReport;
 use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
 use common::metrics::RequestMetrics;
 use common::plan::Target;
-use common::trace::{FailureKind, Unsent};
+use common::trace::FailureKind;
 use common::workload::Workload;
 use tokio::sync::watch;
 
-use crate::engine::{Client, ClientConfig, Dialect, Outgoing, Requests, Secret, TrialClock};
+use crate::engine::{Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
 
 /// Of an error body, this much is shown.
 const SHOWN: usize = 4096;
@@ -56,15 +56,11 @@ async fn try_target(
     let client = self::client(target.clone(), agent, api_key, &clock)?;
     let row = Workload::parse(row_json.as_bytes()).map_err(|e| e.to_string())?.rows.swap_remove(0);
     let requests = Requests::new(target);
-    let unsent = Unsent {
-        index: ArrivalIndex(0),
-        scheduled: Nanos::ZERO,
-        row: 0,
-        requested_tokens: requests.max_tokens(&row),
-    };
+    let prepared = requests.prepare(&row);
+    let unsent = prepared.unsent(ArrivalIndex(0), Nanos::ZERO, 0);
     let (_keep, mut cancel) = watch::channel(false);
-    let body = requests.body(&row);
-    let request = Outgoing { unsent, released: Nanos::ZERO, waited_for_permit: false, body };
+    let (released, waited_for_permit) = (Nanos::ZERO, false);
+    let request = Outgoing { unsent, released, waited_for_permit, body: prepared.body };
     let trace = client.send(request, &mut cancel).await;
     let metrics = RequestMetrics::of_trace(&trace);
     let mut error_body = trace.text.error_body.clone().unwrap_or_default();
@@ -87,7 +83,7 @@ fn client(
     clock: &Arc<dyn Clock>,
 ) -> Result<Client, String> {
     let run: RunId = "check".parse().map_err(|e: common::ids::NameError| e.to_string())?;
-    let config = ClientConfig { target, api_key, agent, run, trial: "0".into(), dialect: Dialect::default() };
+    let config = ClientConfig { target, api_key, agent, run, trial: "0".into() };
     Client::new(config, TrialClock::new(Arc::clone(clock), clock.monotonic())).map_err(|e| e.to_string())
 }
 

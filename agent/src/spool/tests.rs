@@ -21,7 +21,13 @@ fn origin() -> BlockOrigin {
 }
 
 fn trace(index: u64) -> Trace {
-    let unsent = Unsent { index: ArrivalIndex(index), scheduled: Nanos(index), row: 0, requested_tokens: 1 };
+    let unsent = Unsent {
+        index: ArrivalIndex(index),
+        scheduled: Nanos(index),
+        row: 0,
+        requested_tokens: 1,
+        prompt_tokens: None,
+    };
     Trace::unsent(unsent, Failure::new(FailureKind::Reset, "x"), Nanos(index + 1))
 }
 

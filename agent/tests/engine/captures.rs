@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use agent::engine::Dialect;
 use agent::engine::stream::{BodyEnd, Read, Rules};
 use common::ids::Nanos;
 use common::trace::{FailureKind, ItlEvidence, Outcome, TokenSource, Trace};
@@ -69,7 +68,7 @@ fn uncounted(name: &'static str, events: (usize, u32, u64)) -> Case {
 fn cases() -> Vec<Case> {
     use FailureKind::{ErrorEvent, HttpStatus, MalformedStream, TruncatedStream};
     use ItlEvidence::{ManyPerEvent, None as No, Proven, SumDiffers};
-    let no_done = Rules { dialect: Dialect { sends_done: false }, ..RULES };
+    let no_done = Rules { sends_done: false, ..RULES };
     let hf = |name, events, tokens, prompt| Case {
         rules: no_done,
         done: false,

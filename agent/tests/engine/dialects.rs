@@ -1,7 +1,6 @@
 //! Shapes that engines are reported to send, one small stream each, named after the report in the engine notes
 //! (`B01` …), and the rules of the specification on which no engine's recording bears.
 
-use agent::engine::Dialect;
 use agent::engine::stream::{BodyEnd, Read, Rules};
 use common::ids::Nanos;
 use common::trace::{Channel, Failure, FailureKind, ItlEvidence, TokenSource, Trace};
@@ -173,7 +172,7 @@ fn odd_streams_that_are_successes() {
 
 #[test]
 fn a_dialect_without_end_mark_ends_with_a_finish_reason_and_a_clean_end() {
-    let rules = Rules { dialect: Dialect { sends_done: false }, ..RULES };
+    let rules = Rules { sends_done: false, ..RULES };
     let run = |parts: &[&str], end| kind(&streamed(rules, parts.iter().map(|p| p.as_bytes()), end));
     assert_eq!(run(&[TEXT, FINISH], BodyEnd::Clean), None);
     assert_eq!(run(&[TEXT, FINISH, DONE], BodyEnd::Clean), None);
@@ -187,7 +186,7 @@ fn an_empty_finish_reason_is_none() {
     // B28: TGI and old Ollama send "" in every event.
     let empty = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"\"}]}\n\n";
     assert_eq!(trace(&[empty, DONE]).facts.finish_reason, None);
-    let rules = Rules { dialect: Dialect { sends_done: false }, ..RULES };
+    let rules = Rules { sends_done: false, ..RULES };
     let cut = streamed(rules, [empty.as_bytes()], BodyEnd::Clean);
     assert_eq!(kind(&cut), Some(FailureKind::TruncatedStream));
 }

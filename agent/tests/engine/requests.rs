@@ -1,6 +1,6 @@
 //! What is sent: head and body, byte for byte where it matters.
 
-use agent::engine::{Client, ClientConfig, ConfigError, Dialect, Requests, Secret, TrialClock};
+use agent::engine::{Client, ClientConfig, ConfigError, Requests, Secret, TrialClock};
 use common::clock::SystemClock;
 use common::ids::Nanos;
 use common::plan::{Api, Target};
@@ -108,7 +108,6 @@ fn heads_that_cannot_be_sent_are_refused_before_anything_is() {
             agent: "a".parse().unwrap(),
             run: "r".parse().unwrap(),
             trial: trial.into(),
-            dialect: Dialect::default(),
         };
         Client::new(config, TrialClock::new(Arc::new(SystemClock), Nanos::ZERO)).map(|_| ())
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::engine::stream::{BodyEnd, Read, Rules, Stream};
-use agent::engine::{Client, ClientConfig, Dialect, Outgoing, Requests, Secret, TrialClock};
+use agent::engine::{Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Nanos};
 use common::plan::{Api, Target};
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 pub(crate) const RULES: Rules = Rules {
-    dialect: Dialect { sends_done: true },
+    sends_done: true,
     ignore_eos: false,
     keep_text: true,
     total_timeout: Nanos::from_secs(1000),
@@ -22,7 +22,7 @@ pub(crate) const RULES: Rules = Rules {
 };
 
 pub(crate) const UNSENT: Unsent =
-    Unsent { index: ArrivalIndex(3), scheduled: Nanos(1), row: 0, requested_tokens: 12 };
+    Unsent { index: ArrivalIndex(3), scheduled: Nanos(1), row: 0, requested_tokens: 12, prompt_tokens: None };
 
 /// A request that has been written at 10.
 pub(crate) fn written(rules: Rules) -> Stream {
@@ -126,10 +126,12 @@ impl Wire {
 pub(crate) fn target(port: u16) -> Target {
     Target {
         base_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+        dialect: common::dialect::Dialect::OPENAI,
         model: Some("m".into()),
         api: Api::Completions,
         ignore_eos: false,
         logprobs: false,
+        token_counts: false,
         extra_body: serde_json::Map::new(),
         headers: Vec::new(),
         default_max_tokens: 16,
@@ -159,7 +161,6 @@ impl Rig {
             agent: "a1".parse().unwrap(),
             run: "run-1".parse().unwrap(),
             trial: "2".into(),
-            dialect: Dialect::default(),
         };
         let client = Client::new(config, clock.clone()).unwrap();
         Self { client, clock, cancel: watch::Sender::new(false), requests }

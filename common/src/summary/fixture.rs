@@ -15,6 +15,7 @@ pub(crate) fn unsent(index: u64, scheduled_ms: u64) -> Unsent {
         scheduled: Nanos::from_millis(scheduled_ms),
         row: index as u32,
         requested_tokens: 16,
+        prompt_tokens: None,
     }
 }
 

@@ -108,8 +108,17 @@ pub struct Facts {
     pub prompt_tokens: Option<u64>,
     /// Prompt tokens that the engine found in its prefix cache.
     pub cached_tokens: Option<u64>,
+    /// Output tokens as the events themselves count them, also where `output_tokens` comes from usage: the two
+    /// should be the same.
+    pub stream_tokens: Option<u64>,
+    /// Tokens of the prompt where it was sent as token ids: what `prompt_tokens` should be.
+    pub sent_prompt_tokens: Option<u32>,
+    /// How many tokens the events held.
+    pub event_tokens: EventTokens,
     /// Whether each content event is proven to hold one token, and those tokens sum to `output_tokens`.
     pub itl_evidence: ItlEvidence,
+    /// What the engine says about its own time.
+    pub engine_time: EngineTime,
     /// Data events of the stream, with and without text.
     pub data_events: u32,
     /// Content events that shared a read with the content event before them.
@@ -171,6 +180,41 @@ impl TokenSource {
     }
 }
 
+/// How many tokens the events of a stream held, as far as they say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EventTokens {
+    /// Events with text that hold one token.
+    pub one: u32,
+    /// Events with text that hold several.
+    pub many: u32,
+    /// Events with text that hold none, by the engine's count.
+    pub none: u32,
+    /// Events with text that do not say.
+    pub unknown: u32,
+    /// Events without text that hold tokens: text is held back.
+    pub textless: u32,
+}
+
+/// What an engine says about the time of one request, on its own clock. It stands beside the client's metrics and
+/// never instead of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EngineTime {
+    /// From its acceptance to its first work on it.
+    pub queue: Option<Nanos>,
+    /// From there to the first token.
+    pub first_token: Option<Nanos>,
+    /// From the first token to the last.
+    pub generation: Option<Nanos>,
+}
+
+impl EngineTime {
+    /// From acceptance to the last token. An engine that says nothing of its queue had none that it knows of.
+    #[must_use]
+    pub fn total(self) -> Option<Nanos> {
+        Some(self.queue.unwrap_or(Nanos::ZERO) + self.first_token? + self.generation?)
+    }
+}
+
 /// Whether the gaps between content events are inter-token latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -216,7 +260,11 @@ impl Trace {
                 output_tokens: OutputTokens::default(),
                 prompt_tokens: None,
                 cached_tokens: None,
+                stream_tokens: None,
+                sent_prompt_tokens: arrival.prompt_tokens,
+                event_tokens: EventTokens::default(),
                 itl_evidence: ItlEvidence::None,
+                engine_time: EngineTime::default(),
                 data_events: 0,
                 coalesced_events: 0,
                 finish_reason: None,
@@ -245,4 +293,6 @@ pub struct Unsent {
     pub row: u32,
     /// `max_tokens` that would have been sent.
     pub requested_tokens: u32,
+    /// Tokens of the prompt, where it is a list of token ids.
+    pub prompt_tokens: Option<u32>,
 }

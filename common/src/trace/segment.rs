@@ -6,9 +6,9 @@
 //!   for byte.
 //! - A block that is damaged or torn is detected (CRC-32C) and ends the readable part of its file.
 //!
-//! # Format (version 1)
+//! # Format (version 2)
 //! ```text
-//! file   = "PLIMSEG" 0x01 block*
+//! file   = "PLIMSEG" 0x02 block*
 //! block  = body_len: u32 LE, crc32c(body): u32 LE, body
 //! body   = header_len: u16 LE, header, clocks, facts, text
 //! header = BlockHeader as postcard
@@ -24,7 +24,7 @@ use super::{Channel, Clocks, ContentEvent, Facts, Text, Trace};
 use crate::ids::{AgentName, Epoch, Incarnation, Nanos, Seq, TrialId};
 
 /// First bytes of a segment file: name and version.
-pub const FILE_MAGIC: &[u8; 8] = b"PLIMSEG\x01";
+pub const FILE_MAGIC: &[u8; 8] = b"PLIMSEG\x02";
 
 /// A block closes at this many traces.
 pub const BLOCK_TRACES: usize = 64;
@@ -60,7 +60,7 @@ pub struct BlockHeader {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// Not a segment file, or one of a later version.
-    #[error("not a segment file of version 1")]
+    #[error("not a segment file of version 2")]
     Magic,
     /// The file ends inside a block: a torn tail.
     #[error("the block is incomplete")]

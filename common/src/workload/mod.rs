@@ -1,6 +1,7 @@
 //! The workload: the rows that arrivals carry, read from JSON Lines.
 //!
-//! A row is `{"prompt": "…", "max_tokens": 64}` or `{"messages": [{"role": …, "content": …}], "max_tokens": 64}`.
+//! A row is `{"prompt": "…", "max_tokens": 64}`, `{"messages": [{"role": …, "content": …}], "max_tokens": 64}` or
+//! `{"prompt_token_ids": [1, 2, 3], "max_tokens": 64}`.
 //! `max_tokens` may be left out. Other fields are allowed, for data sets carry ids and the like, but they are listed,
 //! so that a misspelt `max_token` is seen. Every error names the line and the field.
 
@@ -41,6 +42,17 @@ pub struct Row {
     pub line: u32,
 }
 
+impl Row {
+    /// Tokens of the prompt, where they are known without a tokenizer.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u32> {
+        match &self.body {
+            RowBody::TokenIds(ids) => u32::try_from(ids.len()).ok(),
+            RowBody::Prompt(_) | RowBody::Messages(_) => None,
+        }
+    }
+}
+
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowBody {
@@ -48,6 +60,8 @@ pub enum RowBody {
     Prompt(String),
     /// A conversation, as the JSON array that stood in the file: for `/v1/chat/completions` only.
     Messages(String),
+    /// Token ids: for `/v1/completions` of an engine that takes them.
+    TokenIds(Vec<u32>),
 }
 
 /// What is wrong with a workload.
@@ -74,6 +88,8 @@ struct RawRow<'a> {
     prompt: Option<String>,
     #[serde(default, borrow)]
     messages: Option<&'a RawValue>,
+    #[serde(default)]
+    prompt_token_ids: Option<Vec<u32>>,
     #[serde(default)]
     max_tokens: Option<u32>,
     #[serde(flatten)]
@@ -115,20 +131,29 @@ impl Workload {
             return Err("expected a JSON object such as {\"prompt\": \"hello\", \"max_tokens\": 16}".into());
         }
         let raw: RawRow<'_> = serde_json::from_str(line).map_err(|e| explain(&e))?;
-        let body = match (raw.prompt, raw.messages) {
-            (Some(_), Some(_)) => {
-                return Err("has both `prompt` and `messages`; one of them is wanted".into());
+        let body = match (raw.prompt, raw.messages, raw.prompt_token_ids) {
+            (None, None, None) => {
+                return Err("has neither `prompt` nor `messages` nor `prompt_token_ids`".into());
             }
-            (None, None) => return Err("has neither `prompt` nor `messages`".into()),
-            (Some(prompt), None) if prompt.is_empty() => return Err("field `prompt` is empty".into()),
-            (Some(prompt), None) => RowBody::Prompt(prompt),
-            (None, Some(messages)) => {
+            (Some(prompt), None, None) if prompt.is_empty() => return Err("field `prompt` is empty".into()),
+            (Some(prompt), None, None) => RowBody::Prompt(prompt),
+            (None, None, Some(ids)) if ids.is_empty() => {
+                return Err("field `prompt_token_ids` is empty".into());
+            }
+            (None, None, Some(ids)) => RowBody::TokenIds(ids),
+            (None, Some(messages), None) => {
                 let parsed: Vec<Message> = serde_json::from_str(messages.get())
                     .map_err(|e| format!("field `messages` must be a list of objects with a `role`: {e}"))?;
                 if parsed.is_empty() {
                     return Err("field `messages` is empty".into());
                 }
                 RowBody::Messages(messages.get().to_owned())
+            }
+            (prompt, messages, ids) => {
+                let fields = [("`prompt`", prompt.is_some()), ("`messages`", messages.is_some())];
+                let fields = fields.into_iter().chain([("`prompt_token_ids`", ids.is_some())]);
+                let given: Vec<&str> = fields.filter(|(_, given)| *given).map(|(name, _)| name).collect();
+                return Err(format!("has {}; one of them is wanted", given.join(" and ")));
             }
         };
         if raw.max_tokens == Some(0) {
@@ -150,15 +175,25 @@ impl Workload {
     /// # Errors
     /// The first row that cannot.
     pub fn check_api(&self, api: Api) -> Result<(), WorkloadError> {
-        let bad =
-            self.rows.iter().find(|r| api == Api::Completions && matches!(r.body, RowBody::Messages(_)));
-        match bad {
+        let problem = |row: &Row| match (&row.body, api) {
+            (RowBody::Messages(_), Api::Completions) => {
+                Some("field `messages` cannot be sent to the completions endpoint; use --api chat")
+            }
+            (RowBody::TokenIds(_), Api::Chat) => {
+                Some("field `prompt_token_ids` cannot be sent to the chat endpoint; use --api completions")
+            }
+            _ => None,
+        };
+        match self.rows.iter().find_map(|row| Some((row.line, problem(row)?))) {
             None => Ok(()),
-            Some(row) => Err(WorkloadError::Line {
-                line: row.line,
-                problem: "field `messages` cannot be sent to the completions endpoint; use --api chat".into(),
-            }),
+            Some((line, problem)) => Err(WorkloadError::Line { line, problem: problem.into() }),
         }
+    }
+
+    /// The first row whose prompt is a list of token ids.
+    #[must_use]
+    pub fn first_with_token_ids(&self) -> Option<&Row> {
+        self.rows.iter().find(|r| matches!(r.body, RowBody::TokenIds(_)))
     }
 }
 
@@ -187,9 +222,13 @@ mod tests {
             ("{\"prompt\": 3}", "line 3: invalid type: integer `3`, expected a string"),
             ("{\"prompt\": \"a\"", "line 3: not valid JSON"),
             ("[1]", "line 3: expected a JSON object"),
-            ("{}", "neither `prompt` nor `messages`"),
+            ("{}", "neither `prompt` nor `messages` nor `prompt_token_ids`"),
             ("{\"prompt\":\"\"}", "`prompt` is empty"),
-            ("{\"prompt\":\"a\",\"messages\":[]}", "both `prompt` and `messages`"),
+            ("{\"prompt\":\"a\",\"messages\":[]}", "has `prompt` and `messages`; one"),
+            ("{\"prompt\":\"a\",\"prompt_token_ids\":[1]}", "has `prompt` and `prompt_token_ids`; one"),
+            ("{\"prompt_token_ids\":[]}", "`prompt_token_ids` is empty"),
+            ("{\"prompt_token_ids\":[-1]}", "line 3: invalid value: integer `-1`, expected u32"),
+            ("{\"prompt_token_ids\":[\"a\"]}", "line 3: invalid type"),
             ("{\"messages\":[]}", "`messages` is empty"),
             ("{\"messages\":[{\"content\":\"a\"}]}", "`messages` must be a list of objects with a `role`"),
             ("{\"prompt\":\"a\",\"max_tokens\":0}", "`max_tokens` must be at least 1"),
@@ -213,6 +252,10 @@ mod tests {
         assert_eq!(w.ignored_fields.iter().collect::<Vec<_>>(), ["max_token"]);
         assert_eq!(w.natural_api(), Api::Chat);
         assert!(w.check_api(Api::Completions).unwrap_err().to_string().contains("line 2"));
+        let ids = Workload::parse(b"{\"prompt\":\"a\"}\n{\"prompt_token_ids\":[1,2]}").unwrap();
+        assert_eq!(ids.rows[1].body, RowBody::TokenIds(vec![1, 2]));
+        assert_eq!(ids.natural_api(), Api::Completions);
+        assert!(ids.check_api(Api::Chat).unwrap_err().to_string().contains("line 2"));
     }
 
     #[test]

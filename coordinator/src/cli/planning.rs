@@ -229,10 +229,12 @@ fn target(options: &Common, workload: &Workload) -> anyhow::Result<Target> {
     }
     Ok(Target {
         base_url: options.base_url.parse().map_err(|e| anyhow!("--base-url {e}"))?,
+        dialect: common::dialect::Dialect::OPENAI,
         model: options.model.clone(),
         api,
         ignore_eos: options.ignore_eos,
         logprobs: options.logprobs,
+        token_counts: false,
         extra_body,
         headers: options.header.iter().map(|h| header(h)).collect::<anyhow::Result<_>>()?,
         default_max_tokens: options.max_tokens,

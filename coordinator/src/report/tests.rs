@@ -15,7 +15,7 @@ use super::*;
 
 fn unsent(index: u64, scheduled: Nanos, kind: FailureKind, finished: Nanos) -> Trace {
     let arrival =
-        Unsent { index: ArrivalIndex(index), scheduled, row: index as u32 % 4, requested_tokens: 16 };
+        Unsent { index: ArrivalIndex(index), scheduled, row: index as u32 % 4, requested_tokens: 16, prompt_tokens: None };
     Trace::unsent(arrival, Failure::new(kind, "no answer"), finished)
 }
 

@@ -319,10 +319,12 @@ mod tests {
             epoch: Epoch(3),
             target: common::plan::Target {
                 base_url: "http://h:1/x/v1".parse().unwrap(),
+                dialect: common::dialect::Dialect::OPENAI,
                 model: Some("m".into()),
                 api: common::plan::Api::Chat,
                 ignore_eos: true,
                 logprobs: true,
+                token_counts: false,
                 extra_body: serde_json::from_str(r#"{"top_p":0.5,"stop":["a"]}"#).unwrap(),
                 headers: vec![("x-a".into(), "b".into())],
                 default_max_tokens: 7,

@@ -27,6 +27,8 @@ impl From<&Target> for v1::Target {
             total_timeout_ns: t.total_timeout.0,
             idle_timeout_ns: t.idle_timeout.0,
             keep_text: t.keep_text,
+            dialect: t.dialect.name().to_owned(),
+            token_counts: t.token_counts,
         }
     }
 }
@@ -57,6 +59,11 @@ impl TryFrom<v1::Target> for Target {
             total_timeout: Nanos(t.total_timeout_ns),
             idle_timeout: Nanos(t.idle_timeout_ns),
             keep_text: t.keep_text,
+            dialect: t
+                .dialect
+                .parse()
+                .map_err(|e: common::dialect::UnknownDialect| fail("dialect", e.to_string()))?,
+            token_counts: t.token_counts,
         })
     }
 }

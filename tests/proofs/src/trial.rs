@@ -140,8 +140,7 @@ impl Trial {
                 index: arrival.index,
                 scheduled: arrival.at,
                 row: arrival.row,
-                requested_tokens: TOKENS,
-            };
+                requested_tokens: TOKENS, prompt_tokens: None };
             trace(unsent, served)
         });
         let agents = names

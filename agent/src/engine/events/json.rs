@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use common::ids::Nanos;
+use common::trace::EngineTime;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -29,6 +31,9 @@ pub(super) struct Payload<'a> {
     /// llama.cpp, with `timings_per_token` in every event.
     #[serde(default)]
     timings: Option<Timings>,
+    /// vLLM with --enable-per-request-metrics, and servers of one's own.
+    #[serde(default)]
+    metrics: Option<OwnMetrics>,
     /// llama.cpp's native count.
     #[serde(default)]
     tokens_predicted: Option<Count>,
@@ -38,6 +43,7 @@ impl<'a> Payload<'a> {
     pub(super) fn into_chunk(self) -> Chunk<'a> {
         // Events of other choices carry their own choice's counts.
         let foreign = self.choices.as_ref().is_some_and(|c| c.first.is_none() && c.others);
+        let engine_time = self.engine_time().filter(|_| !foreign);
         let usage = self.usage.filter(|_| !foreign).and_then(RawUsage::counted);
         let predicted = self.timings.and_then(|t| t.predicted_n).or(self.tokens_predicted).map(|c| c.0);
         let cumulative = predicted.filter(|_| !foreign).or(usage.and_then(|u| u.completion));
@@ -56,8 +62,46 @@ impl<'a> Payload<'a> {
             finish_reason: choice.finish_reason.map(|r| r.0).filter(|r| !r.is_empty()),
             usage,
             tokens: TokenEvidence { cumulative, ids: choice.token_ids.0, logprobs },
+            engine_time,
         }
     }
+}
+
+impl Payload<'_> {
+    /// Where engines put the time that they took. None unless it is more than one number of nothing.
+    fn engine_time(&self) -> Option<EngineTime> {
+        let timings = self.timings.as_ref().map(|t| EngineTime {
+            queue: None,
+            first_token: t.prompt_ms.times(1e6),
+            generation: t.predicted_ms.times(1e6),
+        });
+        let metrics = self.metrics.as_ref().map(|m| {
+            let first_token = m.time_to_first_token_ms.times(1e6).or(m.ttft_ms.times(1e6));
+            let rest = m.total_ms.times(1e6).zip(first_token).map(|(total, first)| total - first);
+            let generation = m.generation_time_ms.times(1e6).or(rest);
+            EngineTime { queue: m.queue_time_ms.times(1e6), first_token, generation }
+        });
+        let usage = self.usage.as_ref().map(|u| EngineTime {
+            queue: None,
+            first_token: u.prompt_time.times(1e9),
+            generation: u.completion_time.times(1e9),
+        });
+        [metrics, timings, usage].into_iter().flatten().find(|time| *time != EngineTime::default())
+    }
+}
+
+#[derive(Deserialize)]
+struct OwnMetrics {
+    #[serde(default)]
+    queue_time_ms: Number,
+    #[serde(default)]
+    time_to_first_token_ms: Number,
+    #[serde(default)]
+    generation_time_ms: Number,
+    #[serde(default)]
+    ttft_ms: Number,
+    #[serde(default)]
+    total_ms: Number,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +112,11 @@ struct RawUsage {
     prompt_tokens: Option<Count>,
     #[serde(default)]
     prompt_tokens_details: Option<PromptDetails>,
+    /// TabbyAPI, seconds.
+    #[serde(default)]
+    prompt_time: Number,
+    #[serde(default)]
+    completion_time: Number,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +140,10 @@ impl RawUsage {
 struct Timings {
     #[serde(default)]
     predicted_n: Option<Count>,
+    #[serde(default)]
+    prompt_ms: Number,
+    #[serde(default)]
+    predicted_ms: Number,
 }
 
 #[derive(Deserialize, Default)]
@@ -186,6 +239,25 @@ impl<'de> Deserialize<'de> for Count {
             }
         }
         deserializer.deserialize_any(Whole)
+    }
+}
+
+/// A time that an engine says it took. It decides nothing: whatever is not a number from zero up is none.
+#[derive(Clone, Copy, Default)]
+struct Number(Option<f64>);
+
+impl Number {
+    /// In nanoseconds, `unit` of which are one.
+    fn times(self, unit: f64) -> Option<Nanos> {
+        let ns = self.0? * unit;
+        (0.0..9e18).contains(&ns).then_some(Nanos(ns as u64))
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <Option<&'de RawValue>>::deserialize(deserializer)?;
+        Ok(Self(raw.and_then(|raw| raw.get().parse().ok())))
     }
 }
 

@@ -10,6 +10,8 @@ mod json;
 
 use std::borrow::Cow;
 
+use common::trace::EngineTime;
+
 use self::json::{BAD_COUNT, Payload};
 use super::sse;
 
@@ -48,6 +50,8 @@ pub struct Chunk<'a> {
     pub usage: Option<Usage>,
     /// How many tokens the event holds.
     pub tokens: TokenEvidence,
+    /// What the engine says about its own time.
+    pub engine_time: Option<EngineTime>,
 }
 
 impl Chunk<'_> {
@@ -261,6 +265,25 @@ mod tests {
                 .cumulative,
             Some(0)
         );
+    }
+
+    #[test]
+    fn what_an_engine_says_of_its_time_is_kept_and_never_a_reason_to_fail() {
+        let ms = |n: u64| Some(common::ids::Nanos(n * 1_000_000));
+        let time = |s: &str| chunk(s).engine_time;
+        let vllm = r#"{"choices":[],"metrics":{"time_to_first_token_ms":7,"generation_time_ms":20.0,"queue_time_ms":3,"mean_itl_ms":null}}"#;
+        let said = time(vllm).unwrap();
+        assert_eq!((said.queue, said.first_token, said.generation), (ms(3), ms(7), ms(20)));
+        assert_eq!(said.total(), ms(30));
+        let llamacpp = r#"{"choices":[{"text":""}],"timings":{"prompt_ms":4,"predicted_n":2,"predicted_ms":6}}"#;
+        assert_eq!(time(llamacpp).unwrap().total(), ms(10));
+        let tabbyapi = r#"{"choices":[{"text":""}],"usage":{"completion_tokens":2,"prompt_time":0.002,"completion_time":0.003,"prompt_tokens_per_sec":"Indeterminate"}}"#;
+        assert_eq!(time(tabbyapi).unwrap().total(), ms(5));
+        assert_eq!(time(r#"{"choices":[],"metrics":{"ttft_ms":2,"total_ms":9}}"#).unwrap().total(), ms(9));
+        for nothing in [r#"{"metrics":{"ttft_ms":"soon"}}"#, r#"{"metrics":null}"#, r#"{"metrics":{"ttft_ms":-1}}"#]
+        {
+            assert_eq!(time(nothing), None, "{nothing}");
+        }
     }
 
     #[test]

@@ -29,25 +29,12 @@ const ERROR_BODY_GRACE: Nanos = Nanos::from_secs(5);
 /// How much of an error response is read, so that its connection may be used again.
 const MAX_ERROR_RESPONSE: u64 = 64 << 10;
 
-/// What an engine is known to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dialect {
-    /// The stream ends with `data: [DONE]`. Only where an engine is known never to send it is a finish reason with
-    /// a clean end of the body an end too.
-    pub sends_done: bool,
-}
-
-impl Default for Dialect {
-    fn default() -> Self {
-        Self { sends_done: true }
-    }
-}
-
 /// What the plan says about judging a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What the engine is known to do.
-    pub dialect: Dialect,
+    /// The stream ends with `data: [DONE]`. Only where an engine is known never to send it is a finish reason with
+    /// a clean end of the body an end too.
+    pub sends_done: bool,
     /// The engine was told to generate exactly `max_tokens`.
     pub ignore_eos: bool,
     /// Keep texts, not only their hash and length.
@@ -61,9 +48,9 @@ pub struct Rules {
 impl Rules {
     /// The rules of requests to `target`.
     #[must_use]
-    pub fn of(target: &Target, dialect: Dialect) -> Self {
+    pub fn of(target: &Target) -> Self {
         Self {
-            dialect,
+            sends_done: target.dialect.traits().sends_done,
             ignore_eos: target.ignore_eos,
             keep_text: target.keep_text,
             total_timeout: target.total_timeout,
@@ -293,7 +280,10 @@ impl Stream {
         facts.output_tokens = self.evidence.output_tokens();
         facts.prompt_tokens = self.evidence.prompt_tokens();
         facts.cached_tokens = self.evidence.cached_tokens();
+        facts.stream_tokens = self.evidence.stream_tokens();
+        facts.event_tokens = self.evidence.event_tokens();
         facts.itl_evidence = self.evidence.itl();
+        facts.engine_time = self.evidence.engine_time();
         let count = facts.output_tokens.count;
         let too_few = count.is_some_and(|n| n < u64::from(facts.requested_tokens));
         facts.short_output = self.rules.ignore_eos && too_few && facts.outcome.is_success();

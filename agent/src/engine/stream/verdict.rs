@@ -29,7 +29,7 @@ impl Stream {
             let failure = self.no_stream();
             return self.fail(at, failure);
         }
-        if facts.finish_reason.is_some() && !self.rules.dialect.sends_done {
+        if facts.finish_reason.is_some() && !self.rules.sends_done {
             return self.ended_with_mark(at);
         }
         let message = match &facts.finish_reason {

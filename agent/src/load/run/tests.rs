@@ -7,17 +7,19 @@ use common::ids::{ArrivalIndex, Epoch};
 use common::plan::{Api, Target};
 
 use super::*;
-use crate::engine::{ClientConfig, Dialect};
+use crate::engine::{ClientConfig, Prepared};
 
 /// A client of a port on which nobody listens: every request fails at once.
 fn client(clock: &TrialClock) -> Arc<Client> {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let target = Target {
         base_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+        dialect: common::dialect::Dialect::OPENAI,
         model: None,
         api: Api::Completions,
         ignore_eos: false,
         logprobs: false,
+        token_counts: false,
         extra_body: serde_json::Map::new(),
         headers: Vec::new(),
         default_max_tokens: 1,
@@ -27,14 +29,13 @@ fn client(clock: &TrialClock) -> Arc<Client> {
         keep_text: true,
     };
     let (agent, run) = ("a".parse().unwrap(), "r".parse().unwrap());
-    let config =
-        ClientConfig { target, api_key: None, agent, run, trial: "0".into(), dialect: Dialect::default() };
+    let config = ClientConfig { target, api_key: None, agent, run, trial: "0".into() };
     Arc::new(Client::new(config, clock.clone()).unwrap())
 }
 
 fn part(n: u64, closed: bool) -> Part {
     let slice = (0..n).map(|i| Arrival { index: ArrivalIndex(i), at: Nanos::ZERO, row: 0 }).collect();
-    let rows = vec![Some((Bytes::from_static(b"{}"), 1))];
+    let rows = vec![Some(Prepared { body: Bytes::from_static(b"{}"), max_tokens: 1, prompt_tokens: None })];
     Part { slice, rows, permits: Some(1), queue_timeout: Nanos::from_secs(100), closed }
 }
 

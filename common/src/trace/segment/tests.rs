@@ -16,8 +16,13 @@ fn origin() -> BlockOrigin {
 }
 
 fn trace(index: u64, stamps: &[u64], text: String) -> Trace {
-    let unsent =
-        Unsent { index: ArrivalIndex(index), scheduled: Nanos(index * 7), row: 1, requested_tokens: 9 };
+    let unsent = Unsent {
+        index: ArrivalIndex(index),
+        scheduled: Nanos(index * 7),
+        row: 1,
+        requested_tokens: 9,
+        prompt_tokens: None,
+    };
     let mut t = Trace::unsent(unsent, Failure::new(FailureKind::Reset, "gone"), Nanos(stamps.iter().sum()));
     let channels = [Channel::Answer, Channel::Reasoning, Channel::ToolCall];
     t.clocks.released = stamps.first().map(|&s| Nanos(s));
