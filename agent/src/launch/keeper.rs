@@ -1,0 +1,258 @@
+//! Keeps one engine for as long as the agent lives: starts it, watches it, carries out orders, says where it stands.
+//!
+//! One task owns the [`Engine`]; everybody else has a [`Kept`]. Where it stands is a value that the newest session may
+//! look at whenever it joins; answers to orders go to whoever listens.
+
+use std::sync::Arc;
+
+use common::clock::Clock;
+use common::dialect::Dialect;
+use common::fleet::{EngineCard, EngineOrder, EngineStage, EngineState};
+use common::ids::AgentName;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::{Died, Engine, LaunchError, Launcher, Recipe};
+use crate::engine::Secret;
+use crate::probe;
+
+/// Orders that wait: a coordinator gives one at a time.
+const ORDERS: usize = 8;
+/// Lines of the engine's log in a message; the rest is in the log.
+const LINES: usize = 6;
+
+/// What an engine is kept with.
+pub struct Keeping {
+    /// How it is started.
+    pub recipe: Recipe,
+    /// What it is.
+    pub dialect: Dialect,
+    /// With what.
+    pub launcher: Launcher,
+    /// Of this agent.
+    pub agent: AgentName,
+    /// Of the engine.
+    pub api_key: Option<Secret>,
+}
+
+/// An engine that is kept. Dropped, the engine is ended without grace.
+pub struct Kept {
+    card: EngineCard,
+    stage: watch::Receiver<EngineState>,
+    orders: Option<mpsc::Sender<(u64, EngineOrder)>>,
+    answers: mpsc::Receiver<EngineState>,
+    task: JoinHandle<()>,
+}
+
+impl Kept {
+    /// Starts it.
+    #[must_use]
+    pub fn start(keeping: Keeping) -> Self {
+        let Keeping { recipe, dialect, .. } = &keeping;
+        let card =
+            EngineCard { name: recipe.name.clone(), dialect: *dialect, base_url: recipe.base_url.clone() };
+        let (stage_of, stage) = watch::channel(state(EngineStage::Starting, "it is being started"));
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        let (answer, answers) = mpsc::channel(ORDERS);
+        let keeper = Keeper { keeping, stage: stage_of, answer };
+        let task = tokio::spawn(keeper.keep(inbox));
+        Self { card, stage, orders: Some(orders), answers, task }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn card(&self) -> &EngineCard {
+        &self.card
+    }
+
+    /// Where it stands, now and whenever that changes.
+    #[must_use]
+    pub fn stage(&self) -> watch::Receiver<EngineState> {
+        self.stage.clone()
+    }
+
+    /// Has an order carried out.
+    ///
+    /// # Errors
+    /// When it cannot be taken.
+    pub fn order(&self, id: u64, order: EngineOrder) -> Result<(), &'static str> {
+        let sent = self.orders.as_ref().map(|orders| orders.try_send((id, order)));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err("the engine's keeper is busy with earlier orders"),
+        }
+    }
+
+    /// The next answer to an order. Nothing is lost when it is dropped while waiting.
+    pub async fn answer(&mut self) -> EngineState {
+        match self.answers.recv().await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Stops the engine and waits for that; with `at_once`, without grace.
+    pub async fn end(mut self, at_once: bool) {
+        if at_once {
+            // The engine goes with its handle.
+            self.task.abort();
+        }
+        self.orders = None;
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn state(stage: EngineStage, message: impl Into<String>) -> EngineState {
+    EngineState { order: 0, stage, message: message.into(), record: None }
+}
+
+struct Keeper {
+    keeping: Keeping,
+    stage: watch::Sender<EngineState>,
+    answer: mpsc::Sender<EngineState>,
+}
+
+impl Keeper {
+    /// Until nobody can give orders any more: then the engine is stopped.
+    async fn keep(self, mut orders: mpsc::Receiver<(u64, EngineOrder)>) {
+        let recipe = Arc::new(self.keeping.recipe.clone());
+        let started = Engine::start(recipe, self.keeping.launcher.clone()).await;
+        let mut engine = match started {
+            Ok(mut engine) => {
+                // An agent that is asked to end does not wait until an engine has loaded.
+                tokio::select! {
+                    _ = self.bring_up(&mut engine) => {}
+                    () = self.stage_closed(&orders) => {}
+                }
+                engine
+            }
+            Err(e) => {
+                self.say(EngineStage::Failed, e.to_string(), None);
+                // There is nothing to keep; who asks is told why.
+                while let Some((id, _)) = orders.recv().await {
+                    self.reply(id, Err(self.stage.borrow().message.clone()));
+                }
+                return;
+            }
+        };
+        loop {
+            let died = self.is_up().then(|| engine.exited());
+            tokio::select! {
+                order = orders.recv() => match order {
+                    None => break,
+                    Some((id, order)) => self.carry_out(&mut engine, id, order).await,
+                },
+                died = when(died) => {
+                    let message = told(&died);
+                    tracing::error!("the engine died: {message}");
+                    let record = engine.record().await;
+                    self.say(EngineStage::Died, message, Some(record));
+                }
+            }
+        }
+        if let Err(e) = engine.stop().await {
+            tracing::error!("{e}");
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.stage.borrow().stage == EngineStage::Ready
+    }
+
+    /// Completes when orders can no longer come.
+    async fn stage_closed(&self, orders: &mpsc::Receiver<(u64, EngineOrder)>) {
+        while !orders.is_closed() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn carry_out(&self, engine: &mut Engine, id: u64, order: EngineOrder) {
+        let done = match order {
+            EngineOrder::Restart => {
+                self.say(EngineStage::Starting, "it is being restarted".into(), None);
+                match engine.restart().await {
+                    Ok(()) => self.bring_up(engine).await,
+                    Err(e) => {
+                        self.say(EngineStage::Failed, e.to_string(), None);
+                        Err(e.to_string())
+                    }
+                }
+            }
+            EngineOrder::Describe => Ok(()),
+            EngineOrder::EmptyCache(_) => Err("this is an order for whoever reaches the engine".into()),
+        };
+        let record = engine.record().await;
+        self.reply(id, done.map(|()| record));
+    }
+
+    /// Waits until it is ready, and says how that goes.
+    async fn bring_up(&self, engine: &mut Engine) -> Result<(), String> {
+        let Keeping { recipe, dialect, agent, api_key, launcher } = &self.keeping;
+        let path = recipe.ready_path.clone().unwrap_or_else(|| dialect.traits().ready.to_owned());
+        let clock: &Arc<dyn Clock> = &launcher.clock;
+        let ask =
+            || probe::status(&recipe.base_url, &path, agent.clone(), api_key.clone(), Arc::clone(clock));
+        let ready = engine.wait_ready(&path, ask, |waiting| {
+            let log = waiting.log_line.as_deref().unwrap_or("nothing yet");
+            let seconds = waiting.waited.as_secs_f64();
+            let message = format!("starting for {seconds:.0} s: {}; its log: {log}", waiting.answer);
+            self.say(EngineStage::Starting, message, None);
+        });
+        match ready.await {
+            Ok(took) => {
+                let message = format!("{} is ready {:.1} s after its start", recipe.name, took.as_secs_f64());
+                tracing::info!("{message}");
+                let record = engine.record().await;
+                self.say(EngineStage::Ready, message, Some(record));
+                Ok(())
+            }
+            Err(e) => {
+                tracing::error!("{e}");
+                // What did not get ready is not left behind, and what is wrong with that is said beside the reason.
+                let stopped: Result<(), LaunchError> = engine.stop().await;
+                let message =
+                    stopped.err().map_or_else(|| e.to_string(), |stop| format!("{e}; then: {stop}"));
+                self.say(EngineStage::Failed, message.clone(), None);
+                Err(message)
+            }
+        }
+    }
+
+    fn say(&self, stage: EngineStage, message: String, record: Option<serde_json::Value>) {
+        self.stage.send_replace(EngineState { order: 0, stage, message, record });
+    }
+
+    fn reply(&self, id: u64, done: Result<serde_json::Value, String>) {
+        let answer = match done {
+            Ok(record) => EngineState {
+                order: id,
+                stage: EngineStage::Done,
+                message: String::new(),
+                record: Some(record),
+            },
+            Err(message) => EngineState { order: id, stage: EngineStage::Failed, message, record: None },
+        };
+        // Full: nobody has listened for a long time, and nobody waits for this one.
+        let _ = self.answer.try_send(answer);
+    }
+}
+
+async fn when(died: Option<impl Future<Output = Died>>) -> Died {
+    match died {
+        Some(died) => died.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How it ended, with its last words.
+fn told(died: &Died) -> String {
+    let from = died.log.tail.len().saturating_sub(LINES);
+    let lines = died.log.tail[from..].join("\n");
+    format!("{}; its log, {}, ends with:\n{lines}", died.exit, died.log.path.display())
+}
