@@ -64,7 +64,7 @@ EXTERNAL = {
     | DEV_TOOLS,
     "coordinator": set(
         "axum bytes clap comfy-table crc32c futures-core futures-util hdrhistogram http humantime indicatif jiff"
-        " reqwest rustix sha2 sled subtle toml zstd".split()
+        " reqwest rustix sha2 sled subtle tokenizers toml zstd".split()
     )
     | ERRORS_AND_LOGS
     | SERIALISATION

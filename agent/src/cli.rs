@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
-use common::clock::SystemClock;
+use common::clock::{Clock, SystemClock};
+use common::dialect::Dialect;
 use common::disk::OsDisk;
 use common::fleet::Introduction;
 use common::ids::{AgentName, Incarnation};
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::engine::Secret;
 use crate::host;
+use crate::launch::{Keeping, Launcher, Recipe};
 use crate::session::{self, AgentConfig};
 
 /// Serves a Plimsoll coordinator: sends its part of the load and records every clock.
@@ -46,6 +48,22 @@ pub struct Options {
     /// File with the engine's API key [default: the environment's OPENAI_API_KEY, if set]
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
+
+    /// Recipe of the engine that this agent launches and stops, on this host (see deploy/engines)
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub engine: Option<PathBuf>,
+
+    /// Recipe whose fields go over those of --engine
+    #[arg(long, value_name = "FILE", requires = "engine", help_heading = "Engine")]
+    pub engine_overlay: Option<PathBuf>,
+
+    /// Variable of the recipe, as NAME=VALUE; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Engine")]
+    pub engine_var: Vec<String>,
+
+    /// Send no load: be there for the engine only
+    #[arg(long, requires = "engine", help_heading = "Engine")]
+    pub no_load: bool,
 
     /// End when the process that started this one is gone: how a coordinator starts its own agents
     #[arg(long, hide = true)]
@@ -94,6 +112,17 @@ fn log(format: LogFormat) {
     }
 }
 
+/// The recipe, with the variables of the command line.
+fn recipe(path: &Path, overlay: Option<&Path>, vars: &[String]) -> anyhow::Result<Recipe> {
+    let split = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        // Not repeated: a value without its name may be a secret.
+        None => Err(anyhow!("--engine-var: expected NAME=VALUE")),
+    };
+    let vars = vars.iter().map(split).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(Recipe::load(path, overlay, &vars)?)
+}
+
 /// Runs the agent until it is told to end.
 ///
 /// # Errors
@@ -110,20 +139,35 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         }
     };
     let incarnation = Incarnation(getrandom::u64().context("no randomness from the system")?);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let spool = options.spool.join(name.as_str());
+    let api_key = secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?;
+    let engine = match &options.engine {
+        None => None,
+        Some(path) => {
+            let launcher = Launcher::new(spool.join("engine"), Arc::clone(&clock));
+            let recipe = recipe(path, options.engine_overlay.as_deref(), &options.engine_var)?;
+            let dialect = recipe.check_dialect(str::parse::<Dialect>)?;
+            Some(Keeping { recipe, dialect, launcher, agent: name.clone(), api_key: api_key.clone() })
+        }
+    };
     let config = AgentConfig {
         join: options.join,
-        spool: options.spool.join(name.as_str()),
+        spool,
         introduction: Introduction {
             version: env!("CARGO_PKG_VERSION").into(),
             name,
             incarnation,
             host: facts,
+            observer: options.no_load,
+            engine: None,
         },
         once: options.once,
         token: secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?,
-        api_key: secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?,
-        clock: Arc::new(SystemClock),
+        api_key,
+        clock,
         disk: Arc::new(OsDisk),
+        engine,
     };
     // One control thread: it has little to do, and the cores are for the load.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

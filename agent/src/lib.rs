@@ -6,6 +6,7 @@
 //! - [`spool`] keeps finished traces on disk until the coordinator has sealed them.
 //! - [`health`] gathers the evidence on which a trial is called late.
 //! - [`host`] says what kind of machine this is.
+//! - [`launch`] starts and ends an engine on this host, from a recipe.
 //!
 //! Whatever the engine, the network or the coordinator does, arrivals are never moved: the load thread waits for
 //! nobody.
@@ -14,6 +15,8 @@ pub mod cli;
 pub mod engine;
 pub mod health;
 pub mod host;
+pub mod launch;
 pub mod load;
+pub mod probe;
 pub mod session;
 pub mod spool;

@@ -6,6 +6,10 @@ use agent::session::AgentError;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // Not a command for people: the agent starts itself again as the keeper of its engine's processes.
+    if std::env::args_os().nth(1).is_some_and(|first| first == agent::launch::SUPERVISE) {
+        return agent::launch::supervise();
+    }
     match agent::cli::run(agent::cli::Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dialect::Dialect;
 use crate::ids::{AgentName, Digest, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
 use crate::offset::Estimate;
-use crate::plan::Target;
+use crate::plan::{BaseUrl, Target};
+use crate::probe::EngineProbe;
 use crate::trace::FailureKind;
 
 /// Warm-up requests that an agent has in flight at once, unless the concurrency limit is lower. The coordinator's
@@ -22,6 +24,60 @@ pub struct Introduction {
     pub incarnation: Incarnation,
     /// Its host.
     pub host: HostFacts,
+    /// It sends no load: it is there for the engine beside it.
+    pub observer: bool,
+    /// The engine that it launches and stops, if it does.
+    pub engine: Option<EngineCard>,
+}
+
+/// The engine that an agent launches from a recipe on its own host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineCard {
+    /// The recipe's name for it.
+    pub name: String,
+    /// What it is.
+    pub dialect: Dialect,
+    /// Where it serves, as seen from its host.
+    pub base_url: BaseUrl,
+}
+
+/// What an agent is to do with the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EngineOrder {
+    /// Stop it, start it again and wait until it is ready. For the agent that launches it.
+    Restart,
+    /// Empty its prefix cache. For any agent that reaches it.
+    EmptyCache(Box<Target>),
+    /// Say what is on record of it. For the agent that launches it.
+    Describe,
+}
+
+/// Where an engine stands that an agent launches, and how an order was carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineState {
+    /// The order that this answers; 0 is none.
+    pub order: u64,
+    /// Where it stands.
+    pub stage: EngineStage,
+    /// What a person should know: how it goes, or why it failed, with the engine's last words.
+    pub message: String,
+    /// What is on record of the engine; none where nothing is new.
+    pub record: Option<serde_json::Value>,
+}
+
+/// Where an engine stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineStage {
+    /// It was started and does not answer yet.
+    Starting,
+    /// It can be used.
+    Ready,
+    /// An order was carried out.
+    Done,
+    /// It could not be started or stopped, or an order could not be carried out.
+    Failed,
+    /// It ended by itself.
+    Died,
 }
 
 /// Facts about a host, for the experiment record.
@@ -166,8 +222,35 @@ pub struct DrainReport {
     pub health: Health,
 }
 
+/// An agent is to try the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetCheck {
+    /// To tell answers apart.
+    pub id: u64,
+    /// The engine.
+    pub target: Target,
+    /// The row to send, as a line of a workload file.
+    pub row_json: String,
+    /// How closely it is looked at.
+    pub probe: ProbeDepth,
+    /// The target's dialect is to be found out first.
+    pub find_dialect: bool,
+}
+
+/// How closely an engine is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProbeDepth {
+    /// One request and nothing else.
+    #[default]
+    None,
+    /// Also what it says of itself.
+    Brief,
+    /// Also what it can do, by trying.
+    Full,
+}
+
 /// What came of trying the engine.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TargetReport {
     /// Models that the engine lists.
     pub models: Vec<String>,
@@ -181,4 +264,6 @@ pub struct TargetReport {
     pub ttft: Option<Nanos>,
     /// Its output tokens.
     pub output_tokens: Option<u64>,
+    /// What was found out, where that was asked for.
+    pub probe: Option<EngineProbe>,
 }

@@ -18,6 +18,7 @@ pub mod knee;
 pub mod metrics;
 pub mod offset;
 pub mod plan;
+pub mod probe;
 pub mod schedule;
 pub mod seed;
 pub mod slo;

@@ -7,7 +7,7 @@
 
 use crate::ids::Nanos;
 use crate::slo::{SloMetric, SloSet};
-use crate::trace::{Clocks, Facts, FailureKind, ItlEvidence, Outcome, Trace};
+use crate::trace::{Channel, Clocks, Facts, FailureKind, ItlEvidence, Outcome, Trace};
 
 /// Time per output token, kept as the two numbers it is made of, so that it is held against a limit exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,13 @@ pub struct RequestMetrics<'a> {
     /// (Last content − first content)/(output tokens − 1). None when the tokens are unknown or fewer than 2, or when
     /// all text came in one read.
     pub tpot: Option<Tpot>,
+    /// What the engine says that it spent on the request, from acceptance to the last token, on its own clock. None
+    /// where it does not say. It stands beside E2E and never instead of it.
+    pub engine_time: Option<Nanos>,
+    /// (Finished − written) − `engine_time`, at least 0: what network, HTTP and both ends' handling took. From
+    /// `written`, so that a wait in the client is not charged to the network. None without an engine time, and for a
+    /// failure: what ended it need not be in the engine's time.
+    pub engine_overhead: Option<Nanos>,
     clocks: &'a Clocks,
     itl_proven: bool,
 }
@@ -61,6 +68,8 @@ impl<'a> RequestMetrics<'a> {
         let (first, last) = (clocks.first_content(), clocks.last_content());
         let waited = facts.waited_for_permit;
         let after_schedule = clocks.released.map(|r| r.since(clocks.scheduled));
+        let engine_time = facts.engine_time.total();
+        let served = clocks.written.filter(|_| facts.outcome.is_success()).map(|d| clocks.finished.since(d));
         Self {
             ttft: first.map(|f| f.since(clocks.scheduled)),
             service_ttft: first.zip(clocks.written).map(|(f, d)| f.since(d)),
@@ -69,6 +78,8 @@ impl<'a> RequestMetrics<'a> {
             connect: clocks.connected.zip(clocks.released).map(|(c, r)| c.since(r)),
             dispatch_lateness: after_schedule.filter(|_| !waited),
             tpot: first.zip(last).zip(facts.output_tokens.count).and_then(|((f, l), n)| tpot(f, l, n)),
+            engine_time,
+            engine_overhead: served.zip(engine_time).map(|(served, engine)| served.since(engine)),
             clocks,
             itl_proven: facts.itl_evidence == ItlEvidence::Proven,
         }
@@ -78,6 +89,12 @@ impl<'a> RequestMetrics<'a> {
     #[must_use]
     pub fn of_trace(trace: &'a Trace) -> Self {
         Self::of(&trace.clocks, &trace.facts)
+    }
+
+    /// First event with visible text in `channel` − scheduled. None where the request had no such channel.
+    #[must_use]
+    pub fn first_in(&self, channel: Channel) -> Option<Nanos> {
+        self.clocks.first_in(channel).map(|at| at.since(self.clocks.scheduled))
     }
 
     /// Gaps between consecutive content events: none with fewer than two. A gap inside one read is 0.

@@ -80,6 +80,29 @@ pub struct Target {
     pub keep_text: bool,
 }
 
+impl Target {
+    /// The completions endpoint of an engine of which nothing is known, with nothing asked for beyond the protocol.
+    #[must_use]
+    pub fn plain(base_url: BaseUrl) -> Self {
+        Self {
+            base_url,
+            dialect: Dialect::OPENAI,
+            model: None,
+            api: Api::Completions,
+            ignore_eos: false,
+            logprobs: false,
+            token_counts: false,
+            extra_body: serde_json::Map::new(),
+            headers: Vec::new(),
+            default_max_tokens: 16,
+            connect_timeout: Nanos::from_secs(10),
+            total_timeout: Nanos::from_secs(120),
+            idle_timeout: Nanos::from_secs(30),
+            keep_text: true,
+        }
+    }
+}
+
 /// Body fields that a user cannot set by `--extra-body`, because Plimsoll sets them or the trace depends on them.
 pub const RESERVED_BODY_FIELDS: &[&str] =
     &["stream", "n", "model", "prompt", "messages", "max_tokens", "best_of"];

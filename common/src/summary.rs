@@ -17,10 +17,13 @@ mod queue;
 mod saturation;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use build::Summariser;
 pub use intervals::Intervals;
+pub use latency::{LatencySeconds, P99WithFailures};
 pub use saturation::Saturation;
+pub use tokens::TokenEvidence;
 
 use std::collections::BTreeMap;
 
@@ -174,6 +177,9 @@ pub struct Numbers {
     pub p99_with_failures_as_infinite_seconds: P99WithFailures,
     /// Successes whose chunk gaps are proven to be inter-token latencies.
     pub itl_proven_requests: u64,
+    /// What there is to check the counts of tokens by.
+    #[serde(default)]
+    pub token_evidence: TokenEvidence,
     /// Idle connections that turned out closed and were replaced.
     pub reconnections: u64,
     /// Successes that ended with `[DONE]` and without a finish reason.
@@ -205,42 +211,6 @@ pub struct InFlight {
     /// long), or that has failures or a client queue.
     #[serde(default)]
     pub littles_law_relative_difference: Option<f64>,
-}
-
-/// The distribution of each metric, seconds.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct LatencySeconds {
-    /// First content − scheduled.
-    pub ttft: Distribution,
-    /// First content − written.
-    pub service_ttft: Distribution,
-    /// Time per output token, one sample a request.
-    pub tpot: Distribution,
-    /// Proven gaps between tokens, one sample a gap.
-    pub itl: Distribution,
-    /// Gaps between content events, one sample a gap.
-    pub chunk_gap: Distribution,
-    /// Finished − scheduled.
-    pub e2e: Distribution,
-    /// Wait for a permit of the concurrency limit.
-    pub client_queue: Distribution,
-    /// Connected − released.
-    pub connect: Distribution,
-    /// Released − scheduled of requests that did not wait for a permit.
-    pub dispatch_lateness: Distribution,
-}
-
-/// p99 with failures as infinite, seconds; in JSON a number, `"inf"`, or null without requests.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct P99WithFailures {
-    /// Of TTFT.
-    pub ttft: Option<Value>,
-    /// Of service TTFT.
-    pub service_ttft: Option<Value>,
-    /// Of TPOT; a success without TPOT is left out.
-    pub tpot: Option<Value>,
-    /// Of E2E.
-    pub e2e: Option<Value>,
 }
 
 /// How an objective over the trial came out.

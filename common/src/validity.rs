@@ -75,6 +75,8 @@ pub enum ReasonKind {
     CoordinatorRestarted,
     /// The engine was restarted during the trial.
     EngineRestarted,
+    /// The engine ended by itself during the trial.
+    EngineDied,
     /// The operator ended the trial early.
     Interrupted,
 }
@@ -94,6 +96,7 @@ impl ReasonKind {
         Self::DuplicateTraces,
         Self::CoordinatorRestarted,
         Self::EngineRestarted,
+        Self::EngineDied,
         Self::Interrupted,
     ];
 
@@ -111,6 +114,7 @@ impl ReasonKind {
             | Self::DuplicateTraces
             | Self::CoordinatorRestarted
             | Self::EngineRestarted
+            | Self::EngineDied
             | Self::Interrupted => Verdict::Invalid,
         }
     }

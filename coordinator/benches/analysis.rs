@@ -72,7 +72,7 @@ fn measure(data: &Path) -> anyhow::Result<()> {
     for objectives in OBJECTIVES {
         let slos: SloSet = objectives.parse()?;
         let (wall, cpu) = (SystemClock.monotonic(), cpu_seconds());
-        let report = analyse(&run, &kept, &slos, trial, None)?;
+        let report = analyse(&run, &kept, &slos, trial, None, None)?;
         let per_million = 1e6 / TRACES as f64;
         let summary = serde_json::to_value(&report.summary)?;
         let attainment = summary["slo_attainment"].as_f64().context("the trial is broken")?;

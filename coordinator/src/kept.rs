@@ -11,6 +11,8 @@ use common::summary::AgentInput;
 use common::validity::{Reason, ValidityLimits};
 use serde::{Deserialize, Serialize};
 
+use crate::record;
+use crate::retokenize::Retokenizer;
 use crate::store::{RunStore, StoreError};
 use crate::sweep::PlannedTrial;
 
@@ -123,5 +125,18 @@ impl KeptRun {
             return Err(KeptError::Version(version));
         }
         Ok(serde_json::from_slice(&bytes)?)
+    }
+
+    /// Whether its prompts and outputs are kept.
+    #[must_use]
+    pub fn has_text(&self) -> bool {
+        self.experiment["plan"]["keep_text"] != false
+    }
+
+    /// Says in the record which tokenizer counted its text. Gives the file of the one that stood there.
+    pub fn set_tokenizer(&mut self, tokenizer: Option<&Retokenizer>) -> Option<String> {
+        let record = self.experiment.as_object_mut()?;
+        let before = record.insert(record::TOKENIZER.to_owned(), record::tokenizer(tokenizer))?;
+        before["file"].as_str().map(str::to_owned)
     }
 }

@@ -3,7 +3,7 @@
 //! - [`cli`] turns options and files into one validated [`plan::Plan`]; [`run`] carries it out.
 //! - [`sweep`] orders the trials, [`trial`] leads the fleet through one, [`fleet`] knows who belongs to it.
 //! - [`rpc`] is the wire; [`ingest`] and [`store`] keep traces; [`analysis`] and [`report`] make numbers of them.
-//! - [`record`] is the experiment record, [`kept`] what a report can be computed from again.
+//! - [`retokenize`] counts tokens of kept text; [`record`] is the experiment record, [`kept`] what a report can be computed from again.
 //!
 //! A run on one machine is a coordinator that starts agents beside itself, over the same protocol: one code path,
 //! always the distributed one.
@@ -16,6 +16,7 @@ pub mod kept;
 pub mod plan;
 pub mod record;
 pub mod report;
+pub mod retokenize;
 pub mod rpc;
 pub mod run;
 pub mod store;

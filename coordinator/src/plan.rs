@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use common::dialect::Dialect;
+use common::fleet::ProbeDepth;
 use common::ids::{Digest, Nanos};
 use common::knee::FailureShare;
 use common::plan::{ArrivalPlan, Extent, OfferedRate, Process, Target};
@@ -11,6 +13,7 @@ use common::slo::{SloSet, Target as SloTarget};
 use common::validity::ValidityLimits;
 use common::workload::Workload;
 
+use crate::retokenize::Retokenizer;
 use crate::sweep::PlannedTrial;
 
 /// A workload with its bytes, as agents get them.
@@ -24,6 +27,16 @@ pub struct LoadedWorkload {
     pub rows: Workload,
 }
 
+impl LoadedWorkload {
+    /// The line of the first row, as it stands in the file.
+    #[must_use]
+    pub fn first_row(&self) -> String {
+        let line = self.rows.rows.first().map_or(1, |r| r.line);
+        let line = self.bytes.split(|&b| b == b'\n').nth(line as usize - 1).unwrap_or_default();
+        String::from_utf8_lossy(line).trim_start_matches('\u{feff}').to_owned()
+    }
+}
+
 /// Who sends the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetPlan {
@@ -33,8 +46,49 @@ pub struct FleetPlan {
     pub remote: usize,
     /// Where to listen for them.
     pub listen: String,
+    /// An agent elsewhere launches the engine, and is waited for.
+    pub awaits_engine: bool,
     /// How long to wait for them.
     pub join_timeout: Nanos,
+}
+
+/// What is to be found out about the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnginePlan {
+    /// What it is, where somebody said so.
+    pub dialect: Option<Dialect>,
+    /// How closely it is looked at before the first trial.
+    pub probe: ProbeDepth,
+    /// Nobody said where it is: an agent that launches it may.
+    pub base_url_is_default: bool,
+    /// An agent that launches it is waited for.
+    pub launched: bool,
+    /// What is done to it between trials.
+    pub between: BetweenTrials,
+}
+
+/// What is done to the engine before each trial, so that trials do not warm its prefix cache for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BetweenTrials {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Its prefix cache is emptied.
+    Flush,
+    /// It is restarted by the agent that launches it.
+    Restart,
+}
+
+impl BetweenTrials {
+    /// As in --between-trials and in the record.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Flush => "flush",
+            Self::Restart => "restart",
+        }
+    }
 }
 
 /// Everything that a run needs to know.
@@ -70,8 +124,12 @@ pub struct Plan {
     pub limits: ValidityLimits,
     /// Who sends.
     pub fleet: FleetPlan,
+    /// What is to be found out about the engine.
+    pub engine: EnginePlan,
     /// What the user says about the experiment.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Counts the tokens of kept text.
+    pub tokenizer: Option<Arc<Retokenizer>>,
     /// The data directory.
     pub data: PathBuf,
     /// Where reports go; none is the run's folder in the data directory.

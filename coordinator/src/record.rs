@@ -2,13 +2,13 @@
 //!
 //! Never a secret: header values are not recorded, and keys and tokens never reach the coordinator's plan.
 
-use common::fleet::HostFacts;
-use common::ids::AgentName;
 use common::plan::Extent;
 use common::seed::GENERATOR;
 use serde_json::{Map, Value, json};
 
 use crate::plan::Plan;
+use crate::retokenize::Retokenizer;
+use crate::run::Gathered;
 
 /// What the record should say of hardware, engine and model, and only the user can know (SPEC, section 9).
 const WANTED: &[(&str, &[&str])] = &[
@@ -22,18 +22,39 @@ const WANTED: &[(&str, &[&str])] = &[
 ];
 
 /// Fields of the record that are Plimsoll's own: metadata must not overwrite the evidence.
-pub const OWN_FIELDS: &[&str] =
-    &["plimsoll", "command_line", "plan", "workload", "agents", "trials", "skipped_trials", "missing"];
+pub const OWN_FIELDS: &[&str] = &[
+    "plimsoll",
+    "command_line",
+    "plan",
+    "workload",
+    TOKENIZER,
+    "agents",
+    "probe",
+    "trials",
+    "skipped_trials",
+    "missing",
+];
+
+/// The field that says which tokenizer counted kept text; null when none did.
+pub const TOKENIZER: &str = "tokenizer";
+
+/// What stands there.
+#[must_use]
+pub fn tokenizer(tokenizer: Option<&Retokenizer>) -> Value {
+    tokenizer.map_or(Value::Null, Retokenizer::record)
+}
 
 /// The record of a run before its first trial.
 #[must_use]
-pub fn record(plan: &Plan, agents: &[(AgentName, HostFacts)], command_line: &[String]) -> Value {
+pub fn record(plan: &Plan, gathered: &Gathered, command_line: &[String]) -> Value {
+    let Gathered { hosts, probe, launch, .. } = gathered;
     let mut record = Map::new();
     record.insert("plimsoll".into(), plimsoll());
     record.insert("command_line".into(), json!(redacted(command_line)));
     record.insert("plan".into(), plan_json(plan));
     record.insert("workload".into(), workload(plan));
-    let agents: Vec<Value> = agents
+    record.insert(TOKENIZER.into(), tokenizer(plan.tokenizer.as_deref()));
+    let agents: Vec<Value> = hosts
         .iter()
         .map(|(name, host)| {
             json!({
@@ -43,6 +64,18 @@ pub fn record(plan: &Plan, agents: &[(AgentName, HostFacts)], command_line: &[St
         })
         .collect();
     record.insert("agents".into(), Value::Array(agents));
+    let mut engine = Map::new();
+    if let Some(probe) = probe {
+        engine.insert("name".into(), json!(probe.engine));
+        engine.insert("revision".into(), json!(probe.engine_version));
+        record.insert("model".into(), json!({"name": probe.model}));
+        record.insert("probe".into(), json!(probe));
+    }
+    if let Some(launch) = launch {
+        engine.insert("launch_command".into(), launch["command"].clone());
+        record.insert("launch".into(), launch.clone());
+    }
+    record.insert("engine".into(), Value::Object(engine));
     merge(&mut record, &plan.metadata);
     let missing = missing(&record);
     record.insert("missing".into(), json!(missing));
@@ -68,7 +101,8 @@ fn plan_json(plan: &Plan) -> Value {
     let names: Vec<&String> = target.headers.iter().map(|(name, _)| name).collect();
     json!({
         "base_url": target.base_url, "model": target.model, "api": target.api,
-        "ignore_eos": target.ignore_eos, "logprobs": target.logprobs, "extra_body": target.extra_body,
+        "dialect": target.dialect, "ignore_eos": target.ignore_eos, "logprobs": target.logprobs,
+        "token_counts": target.token_counts, "extra_body": target.extra_body,
         "header_names": names, "default_max_tokens": target.default_max_tokens,
         "sampling": {"temperature": target.extra_body.get("temperature").cloned().unwrap_or(json!(0)), "n": 1},
         "connect_timeout_seconds": target.connect_timeout.as_secs_f64(),
@@ -83,6 +117,7 @@ fn plan_json(plan: &Plan) -> Value {
         "warm_connections": plan.warm_connections,
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
+        "between_trials": plan.engine.between.name(),
         "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
     })
 }

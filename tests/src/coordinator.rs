@@ -53,10 +53,11 @@ impl Coordinator {
         Self { command, folder, data, secrets: None }
     }
 
-    /// For tests whose subject is not how late a busy machine sends, nor what a warm-up does.
+    /// For tests whose subject is not how late a busy machine sends, nor what a warm-up does, nor what the engine can
+    /// do: each agent sends one request before the first trial.
     #[must_use]
     pub fn relaxed(self) -> Self {
-        self.args(["--late-budget", "1s", "--warmup", "0"])
+        self.args(["--late-budget", "1s", "--warmup", "0", "--brief-probe"])
     }
 
     /// The engine.

@@ -173,8 +173,22 @@ impl Process {
     /// # Panics
     /// When it ends or time runs out without.
     #[track_caller]
-    pub fn expect<T>(&mut self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
-        let found = poll(PATIENCE, || {
+    pub fn expect<T>(&mut self, what: &str, look: impl FnMut(&Self) -> Option<T>) -> T {
+        self.expect_within(PATIENCE, what, look)
+    }
+
+    /// Waits as long as `patience` until `look` finds something while the process runs.
+    ///
+    /// # Panics
+    /// When it ends or time runs out without.
+    #[track_caller]
+    pub fn expect_within<T>(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> T {
+        let found = poll(patience, || {
             let ended = self.status().is_some();
             if ended {
                 self.hear_out();
@@ -185,7 +199,7 @@ impl Process {
         match found {
             Some(Some(found)) => found,
             Some(None) => panic!("it ended without {what:?}: {}", self.story("ended")),
-            None => panic!("waited {PATIENCE:?} for {what:?}: {}", self.story("still running")),
+            None => panic!("waited {patience:?} for {what:?}: {}", self.story("still running")),
         }
     }
 

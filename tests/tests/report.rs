@@ -36,7 +36,8 @@ fn all(value: &Value, kind: Kind, keys: &str) {
     }
 }
 
-const LATENCIES: &str = "ttft service_ttft tpot itl chunk_gap e2e client_queue connect dispatch_lateness";
+const LATENCIES: &str = "ttft service_ttft tpot itl chunk_gap e2e client_queue connect dispatch_lateness first_answer \
+                         first_reasoning engine_queue engine_first_token engine_time engine_overhead";
 
 fn summary_is_complete(summary: &Value) {
     all(summary, Kind::Count, "requests successful failed requests_with_token_counts good");
@@ -56,6 +57,13 @@ fn summary_is_complete(summary: &Value) {
     all(summary, Kind::Array, "agents objectives");
     all(&summary["in_flight"], Kind::Number, "mean peak");
     all(&summary["conservation"], Kind::Count, "scheduled recorded missing duplicates unknown");
+    all(
+        &summary["token_evidence"],
+        Kind::Count,
+        "events_with_one_token events_with_several_tokens events_without_token events_with_unknown_tokens \
+         events_without_text counts_compared counts_differ retokenized_compared retokenized_differ \
+         prompt_lengths_compared prompt_lengths_differ requests_with_engine_time",
+    );
     all(&summary["validity"], Kind::Text, "verdict");
     all(&summary["validity"], Kind::Array, "reasons");
     all(&summary["latency_seconds"], Kind::Object, LATENCIES);
@@ -99,7 +107,14 @@ fn trace_is_complete(trace: &Value) {
         Kind::Number,
         "ttft_seconds service_ttft_seconds e2e_seconds client_queue_seconds connect_seconds",
     );
-    all(trace, Kind::Maybe, "dispatch_lateness_seconds tpot_seconds largest_itl_seconds cached_tokens");
+    all(
+        trace,
+        Kind::Maybe,
+        "dispatch_lateness_seconds tpot_seconds largest_itl_seconds cached_tokens stream_tokens retokenized_tokens \
+         sent_prompt_tokens engine_queue_seconds engine_first_token_seconds engine_generation_seconds \
+         engine_overhead_seconds",
+    );
+    all(&trace["event_tokens"], Kind::Count, "one many none unknown textless");
     all(trace, Kind::Bool, "done_seen waited_for_permit short_output stream_coalesced synthetic");
     all(trace, Kind::Array, "content_ns content_channels");
     assert!(trace["failure_class"].is_null() && trace["failure_message"].is_null());
@@ -156,6 +171,11 @@ fn report_and_traces_have_every_field_that_is_promised() {
         summary_is_complete(&trial["summary"]);
         // With log probabilities for every event, every request's gaps are proven.
         assert_eq!(trial["summary"]["itl_proven_requests"], trial["summary"]["successful"]);
+        // They are a count of their own beside usage, and the engine tells no lies.
+        let evidence = &trial["summary"]["token_evidence"];
+        assert_eq!(evidence["events_with_one_token"], trial["summary"]["content_events"]);
+        assert_eq!(evidence["counts_compared"], trial["summary"]["successful"]);
+        assert_eq!(evidence["counts_differ"], 0);
     }
     for rate in list(report, "/rates") {
         all(rate, Kind::Text, "offered_rate");
@@ -171,6 +191,58 @@ fn report_and_traces_have_every_field_that_is_promised() {
     let digests: std::collections::BTreeSet<&str> =
         results.trials().iter().map(|t| text(t, "/schedule_sha256")).collect();
     assert_eq!(digests.len(), 4);
+}
+
+#[test]
+fn a_prompt_of_token_ids_arrives_as_long_as_it_was_sent() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "1"]);
+    let finished = Coordinator::run_one()
+        .relaxed()
+        .engine(engine.url())
+        .workload(&[json!({"prompt_token_ids": [5, 4, 3, 2, 1], "max_tokens": 2})])
+        .line("--rate inf --requests 8 --api completions")
+        .finish()
+        .expect_code(0);
+    let results = finished.results();
+    for trace in &results.traces {
+        assert_eq!(
+            (count(trace, "/sent_prompt_tokens"), count(trace, "/prompt_tokens")),
+            (5, 5),
+            "{}",
+            brief(trace)
+        );
+    }
+    let evidence = &results.summary()["token_evidence"];
+    assert_eq!(
+        (count(evidence, "/prompt_lengths_compared"), count(evidence, "/prompt_lengths_differ")),
+        (8, 0)
+    );
+    assert!(!finished.ended.stdout.contains("prompt_tokens"), "{}", finished.ended.stdout);
+}
+
+#[test]
+fn reasoning_and_answer_begin_apart() {
+    let engine =
+        Engine::start(&["--fixed-ttft-ms", "5", "--fixed-itl-ms", "3", "--fault", "reasoning:every=2"]);
+    let finished = Coordinator::run_one()
+        .relaxed()
+        .engine(engine.url())
+        .workload(&[json!({"messages": [{"role": "user", "content": "think, then say"}], "max_tokens": 8})])
+        .line("--rate 50 --requests 20 --ignore-eos")
+        .finish()
+        .expect_code(0);
+    let results = finished.results();
+    let reasoned: Vec<_> = results.traces.iter().filter(|t| !t["first_reasoning_ns"].is_null()).collect();
+    assert!(!reasoned.is_empty() && reasoned.len() < 20, "{} of 20 reasoned", reasoned.len());
+    for trace in &reasoned {
+        let ns = |key: &str| count(trace, &format!("/{key}"));
+        assert!(ns("first_reasoning_ns") <= ns("first_answer_ns"), "{}", brief(trace));
+        assert_eq!(ns("first_reasoning_ns"), ns("first_content_ns"), "{}", brief(trace));
+    }
+    let latency = &results.summary()["latency_seconds"];
+    assert_eq!(count(latency, "/first_reasoning/n"), reasoned.len() as u64);
+    assert_eq!(count(latency, "/first_answer/n"), 20);
+    assert!(number(latency, "/first_answer/mean") >= number(latency, "/ttft/mean"));
 }
 
 #[test]

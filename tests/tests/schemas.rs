@@ -209,6 +209,27 @@ fn a_rate_of_inf_without_objectives_and_texts_keeps_to_the_schemas() {
 }
 
 #[test]
+fn a_run_whose_text_is_counted_keeps_to_the_schemas() {
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"},
+    });
+    let engine = engine("--fixed-ttft-ms 2 --fault no-usage:every=2");
+    let finished = Coordinator::run_one()
+        .relaxed()
+        .engine(engine.url())
+        .workload(&[json!({"prompt_token_ids": [3, 1, 4], "max_tokens": 3})])
+        .line("--rate inf --requests 20 --slo none --api completions")
+        .file("--tokenizer", "tokenizer.json", &tokenizer.to_string())
+        .finish()
+        .expect_code(0);
+    assert!(has(&finished.results().report, "/experiment/tokenizer/sha256"));
+    assert!(has(finished.results().summary(), "/token_count_sources/retokenized_text"));
+    all_keeps_to_the_schemas(&finished);
+}
+
+#[test]
 fn an_interrupted_run_with_metadata_keeps_to_the_schemas() {
     let engine = engine("--fixed-ttft-ms 50");
     let said = json!({
@@ -237,7 +258,8 @@ fn steady(requests: u64) -> Vec<Trace> {
         let scheduled = Nanos::from_secs(i);
         let first = scheduled + Nanos::from_millis(if (i * 7).is_multiple_of(20) { 1500 } else { 20 });
         let end = first + Nanos::from_millis(30);
-        let arrival = Unsent { index: ArrivalIndex(i), scheduled, row: 0, requested_tokens: 2, prompt_tokens: None };
+        let arrival =
+            Unsent { index: ArrivalIndex(i), scheduled, row: 0, requested_tokens: 2, prompt_tokens: None };
         let mut trace = Trace::unsent(arrival, Failure::new(FailureKind::NotDispatched, ""), end);
         let c = &mut trace.clocks;
         (c.released, c.connected, c.written) = (Some(scheduled), Some(scheduled), Some(scheduled));
@@ -272,11 +294,19 @@ fn made(like: &Value, scheduled: u64, traces: &[Trace]) -> (TrialSummary, Value)
     (summary, report)
 }
 
-/// The field that is not always there.
-const OPTIONAL: &str = "/experiment/skipped_trials";
+/// Fields that are not always there.
+const OPTIONAL: &[&str] = &["/experiment/skipped_trials"];
+/// The same, and open besides: the user's to add to, or of a form that is described elsewhere.
+const OPEN: &[&str] = &["/experiment/engine", "/experiment/model", "/experiment/probe", "/experiment/launch"];
 /// Objects whose names are data.
-const NAMES_ARE_DATA: &[&str] =
-    &["failures_by_kind", "slo_lost_by_cause", "token_count_sources", "finish_reasons", "extra_body"];
+const NAMES_ARE_DATA: &[&str] = &[
+    "failures_by_kind",
+    "slo_lost_by_cause",
+    "token_count_sources",
+    "finish_reasons",
+    "extra_body",
+    "prompt_length_differences",
+];
 
 /// Every object whose shape is ours, and of each list the first.
 fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
@@ -308,11 +338,13 @@ fn changed(value: &Value, place: &str, change: impl FnOnce(&mut Map<String, Valu
 fn every_field_counts(schema: &Validator, value: &Value) -> usize {
     let (mut places, mut fields) = (Vec::new(), 0);
     objects(value, "", &mut places);
+    places.retain(|place| !OPEN.iter().any(|open| place.starts_with(open)));
     for place in &places {
         for name in value.pointer(place).and_then(Value::as_object).into_iter().flat_map(Map::keys) {
             let without = changed(value, place, |object| _ = object.remove(name));
             let field = format!("{place}/{name}");
-            assert_eq!(schema.is_valid(&without), field == OPTIONAL, "without {field}");
+            let is_optional = OPTIONAL.contains(&field.as_str()) || OPEN.contains(&field.as_str());
+            assert_eq!(schema.is_valid(&without), is_optional, "without {field}");
             fields += 1;
         }
         let with = changed(value, place, |object| _ = object.insert("stowaway".into(), json!(1)));
@@ -362,12 +394,16 @@ fn a_closed_loop_keeps_to_the_schemas_and_they_can_say_no() {
         ("/trials/0/summary/failures_by_kind", json!({"bad_luck": 1})),
         ("/trials/0/summary/failures_by_kind", json!({"reset": 0})),
         ("/trials/0/summary/token_count_sources", json!({"guess": 1})),
+        ("/trials/0/summary/token_evidence/counts_differ", json!(null)),
+        ("/trials/0/summary/token_evidence/prompt_length_differences", json!({"0": 1})),
+        ("/trials/0/summary/token_evidence/prompt_length_differences", json!({"1": 0})),
         ("/trials/0/summary/latency_seconds/ttft/p99", json!("inf")),
         ("/trials/0/summary/intervals/ttft_mean", json!({"low": 1.0})),
         ("/experiment/plan/api", json!("embeddings")),
         ("/experiment/plan/arrival", json!({"process": "burst"})),
         ("/experiment/plan/duration_seconds", json!(1.0)),
         ("/experiment/workload/sha256", json!(null)),
+        ("/experiment/tokenizer", json!({"file": "tokenizer.json", "sha256": "00"})),
     ] {
         let mut other = report.clone();
         *other.pointer_mut(place).unwrap_or_else(|| panic!("no {place}")) = wrong.clone();
@@ -382,6 +418,9 @@ fn a_closed_loop_keeps_to_the_schemas_and_they_can_say_no() {
         ("failure_class", json!("engine")),
         ("itl_evidence", json!("likely")),
         ("output_tokens_source", json!("guess")),
+        ("event_tokens", json!({"one": 1})),
+        ("retokenized_tokens", json!(0)),
+        ("engine_overhead_seconds", json!(-1)),
         ("content_channels", json!([{"channel": "aside", "events": 1}])),
         ("first_content_ns", json!(null)),
         ("ttft_seconds", json!("inf")),

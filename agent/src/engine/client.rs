@@ -15,9 +15,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::dialect::Answer;
 use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
 use common::plan::Target;
 use common::trace::{Failure, FailureKind, Trace, Unsent};
+use http::Method;
+use http::header::SERVER;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -167,19 +170,32 @@ impl Client {
         stream.finish(inner.api_key.as_ref())
     }
 
-    /// Status and body of a path, for what is not measured, such as `/v1/models`.
+    /// The answer to a GET of `path`, for what is not measured, such as `/v1/models`.
     ///
     /// # Errors
     /// When no whole answer of at most 4 MiB came within 10 s.
-    pub async fn get(&self, path: &str) -> Result<(u16, Vec<u8>), Failure> {
+    pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(Method::GET, path).await
+    }
+
+    /// The answer to a POST without a body.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn post(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(Method::POST, path).await
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<Answer, Failure> {
         let inner = &*self.0;
-        let request = requests::get(&inner.target, inner.api_key.as_ref(), path)
+        let request = requests::bare(&inner.target, inner.api_key.as_ref(), method, path)
             .map_err(|e| Failure::new(FailureKind::NotDispatched, e.to_string()))?;
         let mut connection = inner.connect().await?;
         let answer = async {
             let mut response = pin!(connection.start(request));
             let head = poll_fn(|cx| connection.poll_head(cx, response.as_mut()));
             let (head, mut body) = head.await.map_err(|e| faults::before_head(&e))?.into_parts();
+            let server = head.headers.get(SERVER).and_then(|s| s.to_str().ok()).map(str::to_owned);
             let mut bytes = Vec::new();
             loop {
                 match poll_fn(|cx| connection.poll_piece(cx, &mut body)).await {
@@ -190,7 +206,7 @@ impl Client {
                         let message = format!("the answer is longer than {} MiB", MAX_GET_BYTES >> 20);
                         return Err(Failure::new(FailureKind::MalformedStream, message));
                     }
-                    Piece::End => return Ok((head.status.as_u16(), bytes)),
+                    Piece::End => return Ok(Answer { status: head.status.as_u16(), server, body: bytes }),
                     Piece::Broken(e) => {
                         return Err(match faults::in_body(&e) {
                             BodyEnd::Broken(failure) => failure,

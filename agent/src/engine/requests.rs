@@ -187,13 +187,15 @@ impl HeadTemplate {
     }
 }
 
-/// A GET of `path`, for what is not measured.
-pub(super) fn get(
+/// A request without a body to `path`, for what is not measured.
+pub(super) fn bare(
     target: &Target,
     api_key: Option<&Secret>,
+    method: Method,
     path: &str,
 ) -> Result<Request<Full<Bytes>>, ConfigError> {
     let mut request = Request::new(Full::new(Bytes::new()));
+    *request.method_mut() = method;
     *request.uri_mut() = path.parse().map_err(|_| ConfigError::Path(path.to_owned()))?;
     let mut headers = base_headers(target, api_key)?;
     for (name, value) in user_headers(target)? {

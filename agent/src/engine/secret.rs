@@ -32,7 +32,7 @@ impl Secret {
     }
 
     /// As [`Secret::scrub`], without a copy where there is nothing to replace.
-    pub(super) fn scrub_in_place(&self, text: &mut String) {
+    pub(crate) fn scrub_in_place(&self, text: &mut String) {
         if memmem::find(text.as_bytes(), self.0.as_bytes()).is_some() {
             *text = self.scrub(text);
         }

@@ -5,12 +5,10 @@
 //!
 //! - `join` makes the connection and shakes hands.
 //! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
-//! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `check` tries the
-//!   engine.
+//! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool.
 //!
 //! Must never: let a wire type out of this folder, or act on a control message of another epoch.
 
-mod check;
 mod fetch;
 mod join;
 mod probes;
@@ -30,6 +28,7 @@ use common::ids::Seq;
 use tokio::sync::watch;
 
 use crate::engine::Secret;
+use crate::launch::{Keeping, Kept};
 use probes::ClockModel;
 use trial::Trial;
 
@@ -51,6 +50,8 @@ pub struct AgentConfig {
     pub clock: Arc<dyn Clock>,
     /// Files.
     pub disk: Arc<dyn Disk>,
+    /// The engine that this agent launches.
+    pub engine: Option<Keeping>,
 }
 
 /// Why an agent ends.
@@ -91,6 +92,8 @@ struct Agent {
     /// Boot time until which the lease holds. Read by the pacer before every arrival.
     lease_until: Arc<AtomicU64>,
     trial: Option<Trial>,
+    /// The engine that this agent launches.
+    engine: Option<Kept>,
     /// Of the run that was served last: the next trace's number.
     next_seq: (String, Seq),
 }
@@ -105,14 +108,32 @@ pub type Shutdown = watch::Receiver<u8>;
 ///
 /// # Errors
 /// See [`AgentError`]; a coordinator that cannot be reached is not an error, it is waited for.
-pub async fn run(config: AgentConfig, mut shutdown: Shutdown) -> Result<(), AgentError> {
+pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), AgentError> {
+    let engine = config.engine.take().map(Kept::start);
+    config.introduction.engine = engine.as_ref().map(|kept| kept.card().clone());
     let mut agent = Agent {
         clock_model: ClockModel::new(Arc::clone(&config.clock)),
         config,
         lease_until: Arc::new(AtomicU64::new(0)),
         trial: None,
+        engine,
         next_seq: (String::new(), Seq(0)),
     };
+    let ended = serve_coordinators(&mut agent, &mut shutdown).await;
+    if let Some(engine) = agent.engine.take() {
+        tracing::info!("stopping the engine");
+        // Asked a second time to end: at once.
+        let at_once = *shutdown.borrow() > 1;
+        let mut hurry = shutdown.clone();
+        tokio::select! {
+            () = engine.end(at_once) => {}
+            _ = asked_to_end(&mut hurry, 1), if !at_once => tracing::warn!("the engine is ended without grace"),
+        }
+    }
+    ended
+}
+
+async fn serve_coordinators(agent: &mut Agent, shutdown: &mut Shutdown) -> Result<(), AgentError> {
     let mut backoff = BACKOFF_MIN;
     let mut told = String::new();
     loop {
@@ -121,7 +142,7 @@ pub async fn run(config: AgentConfig, mut shutdown: Shutdown) -> Result<(), Agen
                 Ok(link) => {
                     backoff = BACKOFF_MIN;
                     told.clear();
-                    match serve::serve(&mut agent, link, &mut shutdown).await {
+                    match serve::serve(agent, link, shutdown).await {
                         SessionEnd::Shutdown => return Ok(()),
                         SessionEnd::Goodbye(reason) => {
                             tracing::info!("the coordinator has no more work: {reason}");
@@ -137,7 +158,7 @@ pub async fn run(config: AgentConfig, mut shutdown: Shutdown) -> Result<(), Agen
                 Err(join::JoinError::Fatal(e)) => return Err(e),
                 Err(join::JoinError::Again(reason)) => reason,
             },
-            _ = asked_to_end(&mut shutdown, 0) => return Ok(()),
+            _ = asked_to_end(shutdown, 0) => return Ok(()),
         };
         // The same reason every few seconds would bury everything else.
         if said != told {
@@ -146,7 +167,7 @@ pub async fn run(config: AgentConfig, mut shutdown: Shutdown) -> Result<(), Agen
         }
         tokio::select! {
             () = tokio::time::sleep(jitter(backoff)) => {}
-            _ = asked_to_end(&mut shutdown, 0) => return Ok(()),
+            _ = asked_to_end(shutdown, 0) => return Ok(()),
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }

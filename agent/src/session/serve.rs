@@ -4,23 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::fleet::{DrainReport, ReadyReport, TrialOrder};
+use common::fleet::{
+    DrainReport, EngineOrder, EngineStage, EngineState, ReadyReport, TargetCheck, TrialOrder,
+};
 use common::ids::{Epoch, Nanos, Seq};
-use proto::convert::WireError;
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
     coordinator_message::Kind as Hear,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
-use super::{Agent, SessionEnd, Shutdown, asked_to_end, check};
+use super::{Agent, SessionEnd, Shutdown, asked_to_end};
 use crate::host;
+use crate::launch::Kept;
 use crate::load::run::Stop;
 use crate::load::thread::Report;
+use crate::probe;
 
 /// Heartbeats without an answer are remembered this far back.
 const HEARTBEATS_KEPT: usize = 64;
@@ -29,6 +32,7 @@ const HEARTBEATS_KEPT: usize = 64;
 enum Found {
     Fetched(Epoch, Result<Fetched, String>),
     Target(proto::v1::TargetReport),
+    Engine(EngineState),
 }
 
 struct Session<'a> {
@@ -64,11 +68,19 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
     // After a stall one heartbeat is enough.
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut leaving = 0;
+    let mut stage = session.agent.engine.as_ref().map(Kept::stage);
+    if let Some(stage) = &mut stage {
+        // Where it stands now is news to this coordinator.
+        stage.mark_changed();
+    }
     loop {
         if leaving > 0 && !session.is_sending() {
             return SessionEnd::Shutdown;
         }
         let step = tokio::select! {
+            // What the coordinator says comes first: a goodbye must not be missed because something else was to be
+            // said over a session that it has closed.
+            biased;
             message = session.link.inbound.message() => match message {
                 Ok(Some(CoordinatorMessage { kind: Some(Hear::Goodbye(g)) })) => return SessionEnd::Goodbye(g.reason),
                 Ok(Some(CoordinatorMessage { kind: Some(kind) })) => session.hear(kind).await,
@@ -77,7 +89,12 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
                 Err(status) => return SessionEnd::Lost(status.message().to_owned()),
             },
             Some(found) = inbox.recv() => session.found(found).await,
-            report = next_report(&mut session.agent.trial) => session.report(report).await,
+            state = next_stage(&mut stage) => session.say(Say::EngineState((&state).into())).await,
+            (report, answer) = next_of(&mut session.agent.trial, &mut session.agent.engine) => match (report, answer) {
+                (Some(report), _) => session.report(report).await,
+                (_, Some(state)) => session.say(Say::EngineState((&state).into())).await,
+                (None, None) => Ok(()),
+            },
             _ = pulse.tick() => session.beat().await,
             level = asked_to_end(shutdown, leaving) => {
                 leaving = level;
@@ -89,6 +106,33 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
         if let Err(reason) = step {
             return SessionEnd::Lost(reason);
         }
+    }
+}
+
+/// Where the engine stands, whenever that changes.
+async fn next_stage(stage: &mut Option<watch::Receiver<EngineState>>) -> EngineState {
+    if let Some(stage) = stage
+        && stage.changed().await.is_ok()
+    {
+        return stage.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}
+
+/// What the trial reports or the engine's keeper answers, whichever comes first.
+async fn next_of(
+    trial: &mut Option<Trial>,
+    engine: &mut Option<Kept>,
+) -> (Option<Report>, Option<EngineState>) {
+    let answer = async {
+        match engine {
+            Some(engine) => engine.answer().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        report = next_report(trial) => (Some(report), None),
+        state = answer => (None, Some(state)),
     }
 }
 
@@ -158,6 +202,7 @@ impl Session<'_> {
                 }
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
+            Hear::EngineOrder(order) => self.engine_order(order)?,
             Hear::Prepare(order) => match TrialOrder::try_from(order) {
                 Ok(order) => self.prepare(order),
                 Err(e) => return Err(format!("an order that makes no sense: {e}")),
@@ -191,16 +236,43 @@ impl Session<'_> {
     }
 
     async fn check_target(&mut self, request: proto::v1::CheckTarget) -> Step {
-        let target = request.target.ok_or("CheckTarget.target: missing")?;
-        let target = target.try_into().map_err(|e: WireError| e.to_string())?;
+        let request = TargetCheck::try_from(request).map_err(|e| e.to_string())?;
+        let id = request.id;
         let config = &self.agent.config;
         let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
         let (clock, found) = (Arc::clone(&config.clock), self.found.clone());
         tokio::spawn(async move {
-            let report = check::check(target, request.row_json, agent, key, clock).await;
+            let report = probe::check(request, agent, key, clock).await;
             // The session is gone: nobody wants to know.
-            let _ = found.send(Found::Target(proto::v1::TargetReport::answer(request.id, &report))).await;
+            let _ = found.send(Found::Target(proto::v1::TargetReport::answer(id, &report))).await;
         });
+        Ok(())
+    }
+
+    fn engine_order(&mut self, order: proto::v1::EngineOrder) -> Step {
+        let (id, order) = <(u64, EngineOrder)>::try_from(order).map_err(|e| e.to_string())?;
+        let found = self.found.clone();
+        let tell = move |done: Result<String, String>| async move {
+            let (stage, message) = match done {
+                Ok(how) => (EngineStage::Done, how),
+                Err(why) => (EngineStage::Failed, why),
+            };
+            let _ = found.send(Found::Engine(EngineState { order: id, stage, message, record: None })).await;
+        };
+        match (order, &self.agent.engine) {
+            (EngineOrder::EmptyCache(target), _) => {
+                let config = &self.agent.config;
+                let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
+                let clock = Arc::clone(&config.clock);
+                tokio::spawn(async move { tell(probe::empty_cache(&target, agent, key, clock).await).await });
+            }
+            (order, Some(engine)) => {
+                if let Err(why) = engine.order(id, order) {
+                    tokio::spawn(tell(Err(why.into())));
+                }
+            }
+            (_, None) => drop(tokio::spawn(tell(Err("this agent launches no engine".into())))),
+        }
         Ok(())
     }
 
@@ -239,6 +311,7 @@ impl Session<'_> {
     async fn found(&mut self, found: Found) -> Step {
         match found {
             Found::Target(report) => self.say(Say::TargetReport(report)).await,
+            Found::Engine(state) => self.say(Say::EngineState((&state).into())).await,
             Found::Fetched(epoch, result) => {
                 let config = &self.agent.config;
                 let surroundings = Surroundings {

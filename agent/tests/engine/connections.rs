@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::dialect::Answer;
 use common::ids::Nanos;
 use common::plan::Target;
 use common::trace::{FailureKind, Trace};
@@ -267,7 +268,10 @@ async fn get_gives_status_and_body_and_is_bounded() {
         }
     });
     let rig = Rig::new(target(port));
-    assert_eq!(rig.client.get("/v1/models").await, Ok((404, b"no".to_vec())));
+    assert_eq!(
+        rig.client.get("/v1/models").await,
+        Ok(Answer { status: 404, server: None, body: b"no".to_vec() })
+    );
     assert_eq!(rig.client.get("/v1/models").await.unwrap_err().kind, FailureKind::MalformedStream);
     assert_eq!(rig.client.get("/v1/models").await.unwrap_err().kind, FailureKind::Reset);
 }

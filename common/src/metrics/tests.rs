@@ -1,6 +1,6 @@
 use super::*;
 use crate::summary::fixture::{failure, success};
-use crate::trace::{Channel, ContentEvent, TokenSource};
+use crate::trace::{ContentEvent, EngineTime, TokenSource};
 
 fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
@@ -61,6 +61,59 @@ fn what_is_undefined_is_none_and_never_zero() {
     assert_eq!(tpot(|t| t.clocks.content.iter_mut().for_each(|e| e.at = Nanos::from_millis(130))), None);
     assert_eq!(tpot(|t| t.clocks.content.truncate(1)), None);
     assert_eq!(tpot(|t| t.facts.output_tokens.source = TokenSource::RetokenizedText).unwrap().gaps, 3);
+}
+
+#[test]
+fn the_engines_own_time_is_held_against_what_was_sent_and_not_against_a_wait_in_the_client() {
+    // Written at 108 ms and finished at 180.
+    let of = |queue, first_token, generation, outcome: Outcome| {
+        let mut t = example();
+        t.facts.engine_time = EngineTime { queue, first_token, generation };
+        t.facts.outcome = outcome;
+        let m = RequestMetrics::of_trace(&t);
+        (m.engine_time, m.engine_overhead)
+    };
+    let some = |n| Some(ms(n));
+    assert_eq!(of(some(10), some(20), some(30), Outcome::Success), (some(60), some(12)));
+    assert_eq!(
+        of(None, some(20), some(30), Outcome::Success),
+        (some(50), some(22)),
+        "no queue that it knows of"
+    );
+    assert_eq!(
+        of(some(90), some(20), some(30), Outcome::Success),
+        (some(140), some(0)),
+        "two clocks: never negative"
+    );
+    for (first_token, generation) in [(None, some(30)), (some(20), None), (None, None)] {
+        assert_eq!(
+            of(some(10), first_token, generation, Outcome::Success),
+            (None, None),
+            "a part is no whole"
+        );
+    }
+    let aborted = failure(0, 100, 10, FailureKind::EngineAborted).facts.outcome;
+    assert_eq!(of(some(10), some(20), some(30), aborted), (some(60), None));
+
+    let mut t = example();
+    t.facts.engine_time.first_token = some(1);
+    t.facts.engine_time.generation = some(1);
+    t.clocks.written = None;
+    assert_eq!(RequestMetrics::of_trace(&t).engine_overhead, None);
+}
+
+#[test]
+fn a_channel_begins_with_its_first_event_or_never() {
+    let mut t = example();
+    let first = |t: &Trace| {
+        let m = RequestMetrics::of_trace(t);
+        [Channel::Answer, Channel::Reasoning, Channel::ToolCall].map(|channel| m.first_in(channel))
+    };
+    assert_eq!(first(&t), [Some(ms(30)), None, None]);
+    t.clocks.content[0].channel = Channel::Reasoning;
+    t.clocks.content[1].channel = Channel::Reasoning;
+    t.clocks.content[2].channel = Channel::ToolCall;
+    assert_eq!(first(&t), [Some(ms(70)), Some(ms(30)), Some(ms(40))]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::in_flight::Spans;
 use super::intervals::IntervalSamples;
 use super::latency::LatencySamples;
 use super::queue::QueueTrend;
+use super::tokens::TokenTally;
 use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary};
 use crate::ids::Nanos;
 use crate::metrics::{LossCause, RequestMetrics};
@@ -34,6 +35,7 @@ pub struct Summariser<'a> {
     objectives: Vec<(Slo, Vec<f64>)>,
     counts: Counts,
     latency: LatencySamples,
+    tokens: TokenTally,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +87,7 @@ impl<'a> Summariser<'a> {
             objectives: input.slos.over_trial().map(|slo| (slo, Vec::new())).collect(),
             counts: Counts::default(),
             latency: LatencySamples::default(),
+            tokens: TokenTally::default(),
             input,
         }
     }
@@ -132,13 +135,20 @@ impl<'a> Summariser<'a> {
 
     fn add_success(&mut self, metrics: &RequestMetrics<'_>, facts: &Facts) {
         self.counts.add_success(facts, metrics.itl_proven());
-        self.latency.add(metrics);
+        self.latency.add(metrics, facts);
+        self.tokens.add(facts);
         for (slo, samples) in &mut self.objectives {
             samples.extend(metrics.seconds(slo.metric));
         }
         self.counts.content_events += metrics.content_events();
         let within = self.input.length.is_some_and(|length| metrics.finished() <= length);
         self.ended_within_length += u64::from(within);
+    }
+
+    /// Holds a success's known output tokens, `counted`, against its text tokenised again: evidence, and no number
+    /// beside it changes.
+    pub fn compare_retokenized(&mut self, counted: u64, retokenized: u64) {
+        self.tokens.compare_retokenized(counted, retokenized);
     }
 
     /// The summary of the traces taken so far.
@@ -250,6 +260,7 @@ impl<'a> Summariser<'a> {
             latency_seconds,
             p99_with_failures_as_infinite_seconds: p99,
             itl_proven_requests: c.itl_proven,
+            token_evidence: self.tokens.evidence(),
             reconnections: c.reconnections,
             done_without_finish: c.done_without_finish,
             short_outputs: c.short_outputs,

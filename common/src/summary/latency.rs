@@ -1,9 +1,65 @@
-//! The samples behind the latencies of a trial, over its successes, in seconds.
+//! The latencies of a trial, over its successes, in seconds, and the samples behind them.
 
-use super::{LatencySeconds, P99WithFailures};
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Nanos;
 use crate::metrics::{RequestMetrics, Tpot};
-use crate::stats::{Distribution, Samples};
+use crate::stats::{Distribution, Samples, Value};
+use crate::trace::{Channel, Facts};
+
+/// The distribution of each metric, seconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LatencySeconds {
+    /// First content − scheduled.
+    pub ttft: Distribution,
+    /// First content − written.
+    pub service_ttft: Distribution,
+    /// Time per output token, one sample a request.
+    pub tpot: Distribution,
+    /// Proven gaps between tokens, one sample a gap.
+    pub itl: Distribution,
+    /// Gaps between content events, one sample a gap.
+    pub chunk_gap: Distribution,
+    /// Finished − scheduled.
+    pub e2e: Distribution,
+    /// Wait for a permit of the concurrency limit.
+    pub client_queue: Distribution,
+    /// Connected − released.
+    pub connect: Distribution,
+    /// Released − scheduled of requests that did not wait for a permit.
+    pub dispatch_lateness: Distribution,
+    /// First event of the answer − scheduled, of requests that had an answer.
+    #[serde(default)]
+    pub first_answer: Distribution,
+    /// First event of the reasoning − scheduled, of requests that had reasoning.
+    #[serde(default)]
+    pub first_reasoning: Distribution,
+    /// The engine's queue, on its own clock, of requests for which it says so.
+    #[serde(default)]
+    pub engine_queue: Distribution,
+    /// From there to the first token, on the engine's own clock, of requests for which it says so.
+    #[serde(default)]
+    pub engine_first_token: Distribution,
+    /// From the engine's acceptance to the last token, on its own clock, of requests for which it says so.
+    #[serde(default)]
+    pub engine_time: Distribution,
+    /// (Finished − written) − `engine_time`, at least 0.
+    #[serde(default)]
+    pub engine_overhead: Distribution,
+}
+
+/// p99 with failures as infinite, seconds; in JSON a number, `"inf"`, or null without requests.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct P99WithFailures {
+    /// Of TTFT.
+    pub ttft: Option<Value>,
+    /// Of service TTFT.
+    pub service_ttft: Option<Value>,
+    /// Of TPOT; a success without TPOT is left out.
+    pub tpot: Option<Value>,
+    /// Of E2E.
+    pub e2e: Option<Value>,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct LatencySamples {
@@ -17,10 +73,16 @@ pub(super) struct LatencySamples {
     client_queue: Vec<f64>,
     connect: Vec<f64>,
     dispatch_lateness: Vec<f64>,
+    first_answer: Vec<f64>,
+    first_reasoning: Vec<f64>,
+    engine_queue: Vec<f64>,
+    engine_first_token: Vec<f64>,
+    engine_time: Vec<f64>,
+    engine_overhead: Vec<f64>,
 }
 
 impl LatencySamples {
-    pub(super) fn add(&mut self, m: &RequestMetrics<'_>) {
+    pub(super) fn add(&mut self, m: &RequestMetrics<'_>, facts: &Facts) {
         self.ttft.extend(m.ttft.map(Nanos::as_secs_f64));
         self.service_ttft.extend(m.service_ttft.map(Nanos::as_secs_f64));
         self.tpot.extend(m.tpot.map(Tpot::as_secs_f64));
@@ -28,6 +90,12 @@ impl LatencySamples {
         self.client_queue.extend(m.client_queue.map(Nanos::as_secs_f64));
         self.connect.extend(m.connect.map(Nanos::as_secs_f64));
         self.dispatch_lateness.extend(m.dispatch_lateness.map(Nanos::as_secs_f64));
+        self.first_answer.extend(m.first_in(Channel::Answer).map(Nanos::as_secs_f64));
+        self.first_reasoning.extend(m.first_in(Channel::Reasoning).map(Nanos::as_secs_f64));
+        self.engine_queue.extend(facts.engine_time.queue.map(Nanos::as_secs_f64));
+        self.engine_first_token.extend(facts.engine_time.first_token.map(Nanos::as_secs_f64));
+        self.engine_time.extend(m.engine_time.map(Nanos::as_secs_f64));
+        self.engine_overhead.extend(m.engine_overhead.map(Nanos::as_secs_f64));
         let gaps = if m.itl_proven() { &mut self.itl } else { &mut self.unproven_gaps };
         gaps.extend(m.chunk_gaps().map(Nanos::as_secs_f64));
     }
@@ -54,6 +122,12 @@ impl LatencySamples {
             client_queue: Distribution::of(self.client_queue),
             connect: Distribution::of(self.connect),
             dispatch_lateness: Distribution::of(self.dispatch_lateness),
+            first_answer: Distribution::of(self.first_answer),
+            first_reasoning: Distribution::of(self.first_reasoning),
+            engine_queue: Distribution::of(self.engine_queue),
+            engine_first_token: Distribution::of(self.engine_first_token),
+            engine_time: Distribution::of(self.engine_time),
+            engine_overhead: Distribution::of(self.engine_overhead),
         };
         let p99 = P99WithFailures {
             ttft: ttft.p99_with_failures_as_infinite(failed),

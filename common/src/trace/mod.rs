@@ -283,7 +283,7 @@ impl Trace {
 }
 
 /// What is known of an arrival before it is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unsent {
     /// Position in the schedule.
     pub index: ArrivalIndex,

@@ -76,7 +76,9 @@ impl Agent {
             index: ArrivalIndex(index),
             scheduled,
             row: (index % 997) as u32,
-            requested_tokens: TOKENS as u32, prompt_tokens: None };
+            requested_tokens: TOKENS as u32,
+            prompt_tokens: None,
+        };
         let mut trace = Trace::unsent(unsent, Failure::new(FailureKind::NotDispatched, ""), at);
         trace.clocks.released = Some(released);
         trace.clocks.connected = Some(released);

@@ -15,6 +15,7 @@ use super::{planning, usage};
 use crate::analysis::{Lines, analyse, samples};
 use crate::kept::KeptRun;
 use crate::report::{Report, TrialReport, render_table, to_json};
+use crate::retokenize::Retokenizer;
 use crate::store::{RunRecord, RunState, RunStore, Store};
 
 /// Stands for the latest run.
@@ -43,17 +44,26 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     let asked = percentiles(&options.percentiles).and_then(|percentiles| {
         let target = options.objectives.slo_target.as_deref().map(str::parse::<SloTarget>).transpose();
         let target = target.map_err(|e| anyhow!("--slo-target: {e}"))?;
-        Ok((percentiles, planning::objectives(&options.objectives)?, target))
+        let tokenizer = planning::tokenizer(options.tokenizer.as_deref())?;
+        Ok((percentiles, planning::objectives(&options.objectives)?, target, tokenizer))
     });
-    let (percentiles, given, target) = match asked {
+    let (percentiles, given, target, tokenizer) = match asked {
         Ok(asked) => asked,
         Err(e) => return Ok(usage(&e)),
     };
     let store = open(&options.data)?;
     let run = find(&store, &options.run)?;
-    let kept = KeptRun::read(&run)?;
+    let mut kept = KeptRun::read(&run)?;
     if kept.trials.is_empty() {
         bail!("run {} has no sealed trial", run.id());
+    }
+    if tokenizer.is_some() && !kept.has_text() {
+        bail!("--tokenizer counts kept text, and run {} was made with --no-text", run.id());
+    }
+    // The record says what counted the numbers beside it.
+    let counted_by = kept.set_tokenizer(tokenizer.as_ref());
+    if let Some(file) = counted_by.filter(|_| tokenizer.is_none()) {
+        tell!("note: the run's own report counted its text with {file}; --tokenizer does so again");
     }
     let slos: SloSet = given.unwrap_or_else(|| kept.slos.clone());
     let target = target.unwrap_or(kept.slo_target);
@@ -67,14 +77,14 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     for trial in &kept.trials {
         let lines = (options.format == Format::Jsonl)
             .then_some(Lines { out: &mut out, path: Path::new("standard output") });
-        trials.push(analyse(&run, &kept, &slos, trial, lines)?);
+        trials.push(analyse(&run, &kept, &slos, trial, lines, tokenizer.as_ref())?);
     }
     let report = Report::new(run.id().clone(), kept.experiment.clone(), slos, target, trials);
     match options.format {
         Format::Text => {
             write!(out, "{}", render_table(&report))?;
             if !percentiles.is_empty() {
-                write_percentiles(&mut out, &run, &kept, &percentiles)?;
+                write_percentiles(&mut out, &run, &kept, &percentiles, tokenizer.as_ref())?;
             }
         }
         Format::Json => write!(out, "{}", to_json(&report)?)?,
@@ -100,12 +110,13 @@ fn write_percentiles(
     run: &RunStore,
     kept: &KeptRun,
     wanted: &[f64],
+    tokenizer: Option<&Retokenizer>,
 ) -> anyhow::Result<()> {
     let names: Vec<String> = wanted.iter().map(|p| format!("p{p}")).collect();
     let heads: String = names.iter().map(|n| format!(" {n:>10}")).collect();
     writeln!(out, "\n{:<28} {:>8}{heads}   (successes, ms)", "trial", "n")?;
     for trial in &kept.trials {
-        for (metric, sorted) in samples(run, trial)? {
+        for (metric, sorted) in samples(run, trial, tokenizer)? {
             let title = format!("{} at {}/s {}", trial.planned.trial, trial.planned.rate, metric.name());
             write!(out, "{title:<28} {:>8}", sorted.len())?;
             for p in wanted {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::company::Local;
 use crate::fleet::FleetEvent;
-use crate::plan::Plan;
+use crate::plan::FleetPlan;
 
 /// How long an agent may take to end after the goodbye.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Their names.
-pub(super) fn names(plan: &Plan) -> anyhow::Result<BTreeSet<AgentName>> {
+pub(super) fn names(plan: &FleetPlan) -> anyhow::Result<BTreeSet<AgentName>> {
     let name = |number| Ok(format!("local-{number}").parse()?);
-    (1..=plan.fleet.local).map(name).collect()
+    (1..=plan.local).map(name).collect()
 }
 
 /// The agents started here. They are killed when this is dropped.
@@ -35,19 +36,19 @@ impl LocalAgents {
     /// Starts as many as the plan says, each with a log file of its own in the data directory. One that ends before
     /// the run does is reported to the fleet as gone.
     pub(super) fn start(
-        plan: &Plan,
+        plan: &FleetPlan,
+        with: &Local<'_>,
         join: SocketAddr,
         token: Option<&str>,
-        api_key_file: Option<&Path>,
         events: &mpsc::Sender<FleetEvent>,
     ) -> anyhow::Result<Self> {
         let (over, run_over) = watch::channel(false);
         let mut agents = Self { over, watchers: JoinSet::new() };
-        if plan.fleet.local == 0 {
+        if plan.local == 0 {
             return Ok(agents);
         }
         let binary = binary()?;
-        let folder = plan.data.join("agents");
+        let folder = with.data.join("agents");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         // A coordinator that listens everywhere is reached by its local agents over loopback.
         let join =
@@ -58,8 +59,16 @@ impl LocalAgents {
             let mut command = Command::new(&binary);
             command.arg("--join").arg(join.to_string()).arg("--name").arg(name.as_str());
             command.arg("--spool").arg(&folder).args(["--once", "--until-parent-exits"]);
-            if let Some(path) = api_key_file {
+            if let Some(path) = with.api_key_file {
                 command.arg("--api-key-file").arg(path);
+            }
+            // One engine, one agent that launches it.
+            if let Some(recipe) = with.agents.engine.as_ref().filter(|_| agents.watchers.is_empty()) {
+                command.arg("--engine").arg(recipe);
+                if let Some(overlay) = &with.agents.engine_overlay {
+                    command.arg("--engine-overlay").arg(overlay);
+                }
+                with.agents.engine_var.iter().for_each(|var| _ = command.arg("--engine-var").arg(var));
             }
             match token {
                 // By the environment: a command line is seen by everybody on the host.

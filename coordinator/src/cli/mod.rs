@@ -1,10 +1,12 @@
 //! The command line: options → plan → run → exit code.
 
 mod browse;
+mod company;
 mod config;
 mod local;
 mod options;
 mod planning;
+mod probe;
 mod progress;
 mod show;
 mod terminal;
@@ -20,15 +22,13 @@ use common::disk::OsDisk;
 use common::ids::RunId;
 use common::knee::KneeCase;
 use common::validity::Verdict;
-use tokio::sync::{mpsc, watch};
 
-use crate::fleet::{EVENTS, Fleet};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
-use crate::rpc::{self, Shared};
+use crate::rpc;
 use crate::run::{Means, RunOutcome, run};
 use crate::store::Store;
-use local::LocalAgents;
+use company::{Company, Local};
 pub use options::{Command, Common, LogFormat, Options};
 use progress::Progress;
 use terminal::{say, tell};
@@ -56,6 +56,7 @@ pub fn main() -> ExitCode {
     };
     log(options.log);
     let result = match &options.command {
+        Command::Probe(options) => probe::probe(options),
         Command::Report(options) => browse::report(options),
         Command::Runs(options) => browse::runs(options),
         Command::Rm(options) => browse::rm(options),
@@ -116,58 +117,22 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let (listener, address) = rpc::bind(&plan.fleet.listen).await?;
     let store = Store::open(&plan.data, Arc::new(OsDisk))?;
     let run_id = new_run_id()?;
-    let token = planning::token(common, address.ip())?;
+    let token = planning::token(&common.agents, address.ip())?;
     terminal::err(format_args!("{}", show::plan(&plan, matches, &run_id)));
-    if plan.fleet.remote > 0 {
-        terminal::err(format_args!("{}", show::join_line(address, token.as_ref(), &plan)));
+    if let Some(line) = show::join_line(address, token.as_ref(), &plan.fleet) {
+        terminal::err(format_args!("{line}"));
     }
-    let (events, inbox) = mpsc::channel(EVENTS);
-    let incarnation = getrandom::u64().context("no randomness from the system")?;
-    let secret = token.as_ref().map(|t| t.secret.clone());
-    let shared = Shared::new(Arc::clone(&clock), secret.clone(), incarnation, events.clone());
-    let (end, ended) = watch::channel(false);
-    let server = tokio::spawn(rpc::serve(listener, Arc::clone(&shared), wait_until(ended)));
-    let (stop_level, stop) = watch::channel(0u8);
-    tokio::spawn(signals(stop_level));
-    let agents =
-        LocalAgents::start(&plan, address, secret.as_deref(), common.api_key_file.as_deref(), &events)?;
+    let api_key_file = common.engine.api_key_file.as_deref();
+    let local = Local { data: &plan.data, api_key_file, agents: &common.agents };
+    let (company, fleet) = Company::gather(&plan.fleet, (listener, address), token.as_ref(), &local, &clock)?;
     let mut ui = Progress::new();
-    let fleet = Fleet::new(local::names(&plan)?, plan.fleet.remote, inbox, Arc::clone(&clock));
+    let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
-    let strict = common.strict;
-    let gate = common.gate;
     let outcome = run(plan, run_id, &command_line, means).await;
     ui.end();
-    // Goodbyes are on their way; local agents end by themselves.
-    agents.finish().await;
-    end.send_replace(true);
-    // Agents on other hosts keep their connections open: do not wait for them longer than a goodbye takes.
-    let _ = tokio::time::timeout(std::time::Duration::from_millis(500), server).await;
-    Ok(conclude(&outcome?, strict, gate))
-}
-
-async fn wait_until(mut ended: watch::Receiver<bool>) {
-    // The sender is held until the end of the run.
-    let _ = ended.wait_for(|end| *end).await;
-}
-
-/// First ctrl-c or SIGTERM: drain. Second: cut. Third: at once.
-async fn signals(level: watch::Sender<u8>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-    for count in 1u8..=3 {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-        match count {
-            1 => tell!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
-            2 => tell!("\ncutting what is in flight (again: end at once, without a report)"),
-            _ => std::process::exit(exit::INTERRUPTED.into()),
-        }
-        level.send_replace(count);
-    }
+    company.part().await;
+    Ok(conclude(&outcome?, common.strict, common.gate))
 }
 
 fn new_run_id() -> anyhow::Result<RunId> {

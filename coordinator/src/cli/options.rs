@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use common::dialect::Dialect;
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
 ///
@@ -67,6 +68,8 @@ pub enum Command {
         #[command(flatten)]
         common: Box<Common>,
     },
+    /// Find out what the engine is and what it can do; a dozen small requests are sent
+    Probe(Box<ProbeOptions>),
     /// Compute a finished run's report again, with other objectives if you like; nothing is sent
     Report(ReportOptions),
     /// List the runs that are kept
@@ -97,7 +100,7 @@ impl Command {
             Self::Run { rate, common } => {
                 Some((common, Rates { rates: rate.iter().cloned().collect(), repeats: 1, option: "--rate" }))
             }
-            Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
+            Self::Probe(_) | Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
         }
     }
 }
@@ -120,6 +123,17 @@ pub enum Arrival {
     Closed,
 }
 
+/// What is done to the engine before each trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Between {
+    /// Nothing
+    Nothing,
+    /// Its prefix cache is emptied, where it has a way to do that
+    Flush,
+    /// It is restarted by the agent that launches it
+    Restart,
+}
+
 /// Which endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApiOption {
@@ -136,52 +150,20 @@ pub struct Common {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// The engine, with or without /v1
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000", help_heading = "Engine")]
-    pub base_url: String,
+    /// The engine and how it is asked
+    #[command(flatten)]
+    pub engine: EngineOptions,
 
-    /// Model to ask for [default: the first that the engine lists]
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub model: Option<String>,
+    /// What is done to the engine before each trial, so that trials do not fill its prefix cache for each other
+    #[arg(long, value_name = "WHAT", default_value = "nothing", help_heading = "Engine")]
+    pub between_trials: Between,
 
-    /// Endpoint [default: chat if the workload has messages, else completions]
-    #[arg(long, value_name = "API", help_heading = "Engine")]
-    pub api: Option<ApiOption>,
-
-    /// File with the engine's API key, for agents started here [default: OPENAI_API_KEY of the environment, if set].
-    /// Agents elsewhere read their own
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub api_key_file: Option<PathBuf>,
-
-    /// Header to send, as 'Name: value'; may be repeated. Not for secrets
-    #[arg(long, value_name = "HEADER", help_heading = "Engine")]
-    pub header: Vec<String>,
-
-    /// JSON object whose fields are added to every request
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub extra_body: Option<PathBuf>,
-
-    /// Ask the engine to go on to max_tokens whatever it generates
+    /// Look only briefly at the engine before the first trial: do not try what it can do
     #[arg(long, help_heading = "Engine")]
-    pub ignore_eos: bool,
+    pub brief_probe: bool,
 
-    /// Ask for log probabilities: proves inter-token latencies, and changes the engine's load
-    #[arg(long, help_heading = "Engine")]
-    pub logprobs: bool,
-
-    /// For a connection to be made
-    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Engine")]
-    pub connect_timeout: String,
-
-    /// For a request, from its first byte; also for the wait for a permit
-    #[arg(long, value_name = "TIME", default_value = "120s", help_heading = "Engine")]
-    pub timeout: String,
-
-    /// Between two pieces of text
-    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Engine")]
-    pub idle_timeout: String,
-
-    /// JSON Lines file, {"prompt": …, "max_tokens": …} or {"messages": …} a line [default: a built-in mixed workload]
+    /// JSON Lines file, {"prompt": …, "max_tokens": …}, {"messages": …} or {"prompt_token_ids": …} a line [default: a
+    /// built-in mixed workload]
     #[arg(long, value_name = "FILE", help_heading = "Load")]
     pub workload: Option<PathBuf>,
 
@@ -257,9 +239,113 @@ pub struct Common {
     #[arg(long, value_name = "TIME", default_value = "1ms", help_heading = "Objectives")]
     pub late_budget: String,
 
+    /// Who sends
+    #[command(flatten)]
+    pub agents: AgentOptions,
+
+    /// JSON object that is merged into the experiment record
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub metadata: Option<PathBuf>,
+
+    /// Data directory; it holds many runs
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data", help_heading = "Results")]
+    pub data: PathBuf,
+
+    /// Where report.json and traces.jsonl go [default: the run's folder in the data directory]
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub out: Option<PathBuf>,
+
+    /// Keep hashes and lengths instead of prompts and outputs
+    #[arg(long, help_heading = "Results")]
+    pub no_text: bool,
+
+    /// The model's tokenizer.json: counts the tokens of kept text where the engine does not (marked as an estimate),
+    /// and checks them where it does
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub tokenizer: Option<PathBuf>,
+}
+
+/// The engine and how it is asked.
+#[derive(Debug, Args)]
+pub struct EngineOptions {
+    /// The engine, with or without /v1 [default: http://127.0.0.1:8000, or what the recipe of --engine says]
+    #[arg(long, value_name = "URL", help_heading = "Engine")]
+    pub base_url: Option<String>,
+
+    /// Model to ask for [default: the first that the engine lists]
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub model: Option<String>,
+
+    /// What the engine is, instead of finding out: vllm, sglang, llamacpp, tabbyapi, tensorrt-llm, transformers, tgi,
+    /// ollama, lmdeploy, mistralrs, dynamo or openai
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub dialect: Option<Dialect>,
+
+    /// Endpoint [default: chat if the workload has messages, else completions]
+    #[arg(long, value_name = "API", help_heading = "Engine")]
+    pub api: Option<ApiOption>,
+
+    /// File with the engine's API key, for agents started here [default: OPENAI_API_KEY of the environment, if set].
+    /// Agents elsewhere read their own
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub api_key_file: Option<PathBuf>,
+
+    /// Header to send, as 'Name: value'; may be repeated. Not for secrets
+    #[arg(long, value_name = "HEADER", help_heading = "Engine")]
+    pub header: Vec<String>,
+
+    /// JSON object whose fields are added to every request
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub extra_body: Option<PathBuf>,
+
+    /// Ask the engine to go on to max_tokens whatever it generates
+    #[arg(long, help_heading = "Engine")]
+    pub ignore_eos: bool,
+
+    /// Ask for log probabilities: proves inter-token latencies, and changes the engine's load
+    #[arg(long, help_heading = "Engine")]
+    pub logprobs: bool,
+
+    /// Ask for each event's tokens in the engine's cheapest way (token ids, running counts): proves inter-token
+    /// latencies, and changes the engine's load a little
+    #[arg(long, help_heading = "Engine")]
+    pub token_counts: bool,
+
+    /// For a connection to be made
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Engine")]
+    pub connect_timeout: String,
+
+    /// For a request, from its first byte; also for the wait for a permit
+    #[arg(long, value_name = "TIME", default_value = "120s", help_heading = "Engine")]
+    pub timeout: String,
+
+    /// Between two pieces of text
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Engine")]
+    pub idle_timeout: String,
+}
+
+/// Who sends.
+#[derive(Debug, Args)]
+pub struct AgentOptions {
     /// Agents to start on this host [default: 1, or 0 with --agents]
     #[arg(long, value_name = "N", help_heading = "Agents")]
     pub local_agents: Option<usize>,
+
+    /// Recipe of an engine that the agent started here launches and stops (see deploy/engines)
+    #[arg(long, value_name = "FILE", help_heading = "Agents")]
+    pub engine: Option<PathBuf>,
+
+    /// Recipe whose fields go over those of --engine
+    #[arg(long, value_name = "FILE", requires = "engine", help_heading = "Agents")]
+    pub engine_overlay: Option<PathBuf>,
+
+    /// Variable of the recipe, as NAME=VALUE; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Agents")]
+    pub engine_var: Vec<String>,
+
+    /// Wait for an agent with --engine, and until its engine is ready
+    #[arg(long, help_heading = "Agents")]
+    pub await_engine: bool,
 
     /// Agents to wait for, started elsewhere with `agent --join`
     #[arg(long, value_name = "N", requires = "listen", help_heading = "Agents")]
@@ -277,22 +363,6 @@ pub struct Common {
     /// one is made and printed]
     #[arg(long, value_name = "FILE", help_heading = "Agents")]
     pub token_file: Option<PathBuf>,
-
-    /// JSON object that is merged into the experiment record
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
-    pub metadata: Option<PathBuf>,
-
-    /// Data directory; it holds many runs
-    #[arg(long, value_name = "DIR", default_value = "plimsoll-data", help_heading = "Results")]
-    pub data: PathBuf,
-
-    /// Where report.json and traces.jsonl go [default: the run's folder in the data directory]
-    #[arg(long, value_name = "DIR", help_heading = "Results")]
-    pub out: Option<PathBuf>,
-
-    /// Keep hashes and lengths instead of prompts and outputs
-    #[arg(long, help_heading = "Results")]
-    pub no_text: bool,
 }
 
 /// What is asked of the engine.
@@ -320,6 +390,39 @@ pub struct Objectives {
     pub slo_target: Option<String>,
 }
 
+/// Options of `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeOptions {
+    /// The engine and how it is asked
+    #[command(flatten)]
+    pub engine: EngineOptions,
+
+    /// Who asks
+    #[command(flatten)]
+    pub agents: AgentOptions,
+
+    /// Only look at what the engine says of itself; one request is sent
+    #[arg(long, help_heading = "Engine")]
+    pub brief: bool,
+
+    /// How the result is written, to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub format: ProbeFormat,
+
+    /// Data directory, for the logs of agents started here
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// How a probe is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProbeFormat {
+    /// For people
+    Text,
+    /// As it is stored with a run
+    Json,
+}
+
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -344,6 +447,11 @@ pub struct ReportOptions {
     /// Further percentiles of each trial, such as 25,75,99.9 (text only)
     #[arg(long, value_name = "P", value_delimiter = ',', help_heading = "Output")]
     pub percentiles: Vec<f64>,
+
+    /// The model's tokenizer.json: counts the tokens of kept text where the engine did not (marked as an estimate),
+    /// and checks them where it did
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub tokenizer: Option<PathBuf>,
 
     /// How it is written, to standard output
     #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]

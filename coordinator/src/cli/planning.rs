@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
+use common::fleet::ProbeDepth;
 use common::ids::Nanos;
 use common::plan::{
     Api, ArrivalPlan, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
@@ -15,9 +16,10 @@ use common::validity::ValidityLimits;
 use common::workload::{Workload, builtin};
 use serde_json::{Map, Value};
 
-use super::options::{ApiOption, Arrival, Common, Objectives, Rates};
-use crate::plan::{FleetPlan, LoadedWorkload, Plan};
+use super::options::{AgentOptions, ApiOption, Arrival, Between, Common, EngineOptions, Objectives, Rates};
+use crate::plan::{BetweenTrials, EnginePlan, FleetPlan, LoadedWorkload, Plan};
 use crate::record::OWN_FIELDS;
+use crate::retokenize::Retokenizer;
 use crate::sweep;
 
 /// Objectives when none is given.
@@ -25,6 +27,9 @@ const DEFAULT_SLOS: &[&str] = &["ttft=1s", "tpot=50ms"];
 
 /// Requests in a burst when --burst-size is not given.
 const DEFAULT_BURST: u32 = 16;
+
+/// Where the engine is when nobody says so.
+const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8000";
 
 /// Warm-up requests before each trial: more is a slip.
 const MAX_WARMUP: u32 = 100_000;
@@ -48,7 +53,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     let workload = workload(options)?;
     let target = target(options, &workload.rows)?;
     let slos = slos(&options.objectives, &target)?;
-    let fleet = fleet(options)?;
+    let fleet = fleet(&options.agents)?;
     let agents = fleet.local + fleet.remote;
     let limits = offered.iter().filter_map(|rate| rate.workers()).map(|workers| ("--concurrency", workers));
     let limits = limits.chain(options.max_concurrency.map(|limit| ("--max-concurrency", limit)));
@@ -81,10 +86,29 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
             ..Default::default()
         },
         fleet,
+        engine: EnginePlan {
+            dialect: options.engine.dialect,
+            probe: if options.brief_probe { ProbeDepth::Brief } else { ProbeDepth::Full },
+            base_url_is_default: options.engine.base_url.is_none(),
+            launched: launched(options),
+            between: match options.between_trials {
+                Between::Nothing => BetweenTrials::Nothing,
+                Between::Flush => BetweenTrials::Flush,
+                Between::Restart => BetweenTrials::Restart,
+            },
+        },
         metadata: metadata(options)?,
+        tokenizer: kept_text_tokenizer(options)?,
         data: options.data.clone(),
         out: options.out.clone(),
     })
+}
+
+/// Whether an agent that launches the engine is to be waited for.
+fn launched(options: &Common) -> bool {
+    options.agents.await_engine
+        || options.agents.engine.is_some()
+        || options.between_trials == Between::Restart
 }
 
 fn metadata(options: &Common) -> anyhow::Result<Map<String, Value>> {
@@ -94,6 +118,23 @@ fn metadata(options: &Common) -> anyhow::Result<Map<String, Value>> {
         Some(field) => bail!("--metadata {}: field `{field}` is recorded by plimsoll itself", path.display()),
         None => Ok(metadata),
     }
+}
+
+fn kept_text_tokenizer(options: &Common) -> anyhow::Result<Option<Arc<Retokenizer>>> {
+    if options.tokenizer.is_some() && options.no_text {
+        bail!("--tokenizer counts kept text, and --no-text keeps none; leave out one of them");
+    }
+    Ok(tokenizer(options.tokenizer.as_deref())?.map(Arc::new))
+}
+
+/// The tokenizer of `--tokenizer`.
+///
+/// # Errors
+/// When the file is none, or this build has none.
+pub(super) fn tokenizer(path: Option<&Path>) -> anyhow::Result<Option<Retokenizer>> {
+    let load =
+        |path: &Path| Retokenizer::load(path).with_context(|| format!("--tokenizer {}", path.display()));
+    path.map(load).transpose()
 }
 
 fn time(option: &str, text: &str) -> anyhow::Result<Nanos> {
@@ -213,35 +254,53 @@ fn workload(options: &Common) -> anyhow::Result<LoadedWorkload> {
 }
 
 fn target(options: &Common, workload: &Workload) -> anyhow::Result<Target> {
-    let api = match options.api {
-        Some(ApiOption::Completions) => Api::Completions,
-        Some(ApiOption::Chat) => Api::Chat,
-        None => workload.natural_api(),
-    };
+    let api = api(&options.engine).unwrap_or(workload.natural_api());
     workload.check_api(api).map_err(|e| anyhow!("--workload: {e}"))?;
     if options.max_tokens == 0 {
         bail!("--max-tokens must be at least 1");
     }
+    let target = engine(&options.engine, api)?;
+    Ok(Target { default_max_tokens: options.max_tokens, keep_text: !options.no_text, ..target })
+}
+
+/// The endpoint that was asked for.
+pub(super) fn api(options: &EngineOptions) -> Option<Api> {
+    options.api.map(|api| match api {
+        ApiOption::Completions => Api::Completions,
+        ApiOption::Chat => Api::Chat,
+    })
+}
+
+/// The engine and how it is asked, for rows that say how many tokens they want. Texts are kept.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(super) fn engine(options: &EngineOptions, api: Api) -> anyhow::Result<Target> {
     let extra_body =
         options.extra_body.as_deref().map(|p| object("--extra-body", p)).transpose()?.unwrap_or_default();
     if let Some(field) = RESERVED_BODY_FIELDS.iter().find(|f| extra_body.contains_key(**f)) {
         bail!("--extra-body: field `{field}` is set by plimsoll; use its own option, or the workload");
     }
     Ok(Target {
-        base_url: options.base_url.parse().map_err(|e| anyhow!("--base-url {e}"))?,
-        dialect: common::dialect::Dialect::OPENAI,
+        base_url: options
+            .base_url
+            .as_deref()
+            .unwrap_or(DEFAULT_BASE_URL)
+            .parse()
+            .map_err(|e| anyhow!("--base-url {e}"))?,
+        dialect: options.dialect.unwrap_or_default(),
         model: options.model.clone(),
         api,
         ignore_eos: options.ignore_eos,
         logprobs: options.logprobs,
-        token_counts: false,
+        token_counts: options.token_counts,
         extra_body,
         headers: options.header.iter().map(|h| header(h)).collect::<anyhow::Result<_>>()?,
-        default_max_tokens: options.max_tokens,
+        default_max_tokens: 16,
         connect_timeout: time("--connect-timeout", &options.connect_timeout)?,
         total_timeout: time("--timeout", &options.timeout)?,
         idle_timeout: time("--idle-timeout", &options.idle_timeout)?,
-        keep_text: !options.no_text,
+        keep_text: true,
     })
 }
 
@@ -299,9 +358,7 @@ fn slos(options: &Objectives, target: &Target) -> anyhow::Result<SloSet> {
         None => set(DEFAULT_SLOS.iter().copied())?,
     };
     if slos.needs_itl_evidence() && !evidence(target) {
-        bail!(
-            "--slo itl needs proof that every event holds one token: add --logprobs, or return_token_ids or timings_per_token in --extra-body"
-        );
+        bail!("--slo itl needs proof that every event holds one token: add --token-counts or --logprobs");
     }
     Ok(slos)
 }
@@ -309,21 +366,29 @@ fn slos(options: &Objectives, target: &Target) -> anyhow::Result<SloSet> {
 /// Whether anything is asked for that can prove inter-token latencies.
 fn evidence(target: &Target) -> bool {
     let asked = |field: &str| target.extra_body.get(field).is_some_and(|v| v == true);
-    target.logprobs || asked("return_token_ids") || asked("timings_per_token")
+    target.logprobs || target.token_counts || asked("return_token_ids") || asked("timings_per_token")
 }
 
-fn fleet(options: &Common) -> anyhow::Result<FleetPlan> {
+pub(super) fn fleet(options: &AgentOptions) -> anyhow::Result<FleetPlan> {
     let remote = options.agents.unwrap_or(0);
     let local = options.local_agents.unwrap_or(usize::from(options.agents.is_none()));
     if local + remote == 0 {
         bail!("no agents: --local-agents or --agents must be at least 1");
     }
-    if options.listen.is_some() && options.agents.is_none() {
-        bail!("--listen would be ignored without --agents, which says how many to wait for");
+    if options.engine.is_some() && local == 0 {
+        bail!(
+            "--engine is for an agent started here: add --local-agents 1, or give the recipe to the agent on the engine's host"
+        );
+    }
+    if options.listen.is_some() && options.agents.is_none() && !options.await_engine {
+        bail!(
+            "--listen would be ignored without --agents, which says how many to wait for, or --await-engine"
+        );
     }
     Ok(FleetPlan {
         local,
         remote,
+        awaits_engine: options.await_engine && options.engine.is_none(),
         listen: options.listen.clone().unwrap_or_else(|| "127.0.0.1:0".into()),
         join_timeout: time("--join-timeout", &options.join_timeout)?,
     })
@@ -339,7 +404,7 @@ pub(super) struct Token {
 ///
 /// # Errors
 /// When the file cannot be read or is empty, or the system has no randomness.
-pub(super) fn token(options: &Common, address: IpAddr) -> anyhow::Result<Option<Token>> {
+pub(super) fn token(options: &AgentOptions, address: IpAddr) -> anyhow::Result<Option<Token>> {
     let given = match &options.token_file {
         Some(path) => {
             let text =

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::terminal::tell;
 use crate::plan::Plan;
 use crate::report::TrialReport;
-use crate::run::Ui;
+use crate::run::{Note, Ui};
 use crate::sweep::PlannedTrial;
 use crate::trial::drive::Watch;
 
@@ -103,11 +103,13 @@ impl Watch for Progress {
     }
 }
 
-impl Ui for Progress {
+impl Note for Progress {
     fn note(&mut self, text: &str) {
         self.line(text);
     }
+}
 
+impl Ui for Progress {
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64) {
         let PlannedTrial { trial: number, rate, repeat, .. } = *trial;
         let title =

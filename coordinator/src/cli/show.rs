@@ -10,7 +10,7 @@ use common::plan::Extent;
 use common::slo::shown_time;
 
 use super::planning::Token;
-use crate::plan::Plan;
+use crate::plan::{FleetPlan, Plan};
 
 /// Beyond its schedule a trial takes some time for warm-up, barrier and drain.
 const AROUND_A_TRIAL: Nanos = Nanos(3_000_000_000);
@@ -45,6 +45,13 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     if let Some(model) = &target.model {
         lines.push(line("model").value(model, &["model"]));
     }
+    if let Some(dialect) = plan.engine.dialect {
+        lines.push(line("dialect").value(dialect, &["dialect"]));
+    }
+    if target.token_counts {
+        let text = "asked for: the engine does a little more than it would without";
+        lines.push(line("token counts").value(text, &["token_counts"]));
+    }
     if target.logprobs {
         let text = "asked for: the engine does more than it would without";
         lines.push(line("logprobs").value(text, &["logprobs"]));
@@ -78,6 +85,9 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
             .value(format!("{} started here", plan.fleet.local), &["local_agents"])
             .value(elsewhere, &["agents"]),
     );
+    if let Some(tokenizer) = &plan.tokenizer {
+        lines.push(line("tokenizer").value(tokenizer.file(), &["tokenizer"]));
+    }
     lines.push(line("results").value(plan.data.display(), &["data"]));
     let mut text: String = lines.into_iter().map(|line| line.text + "\n").collect();
     for field in &plan.workload.rows.ignored_fields {
@@ -133,7 +143,14 @@ fn about(time: Nanos) -> String {
 }
 
 /// What to type on the other hosts.
-pub(super) fn join_line(address: SocketAddr, token: Option<&Token>, plan: &Plan) -> String {
+pub(super) fn join_line(address: SocketAddr, token: Option<&Token>, plan: &FleetPlan) -> Option<String> {
+    let whom = match (plan.remote, plan.awaits_engine) {
+        (0, false) => return None,
+        (0, true) => "an agent with --engine, at most {}; on the engine's host".to_owned(),
+        (n, false) => format!("{n} agents, at most {{}}; on each host"),
+        (n, true) => format!("{n} agents and one with --engine, at most {{}}; on each host"),
+    };
+    let whom = whom.replace("{}", &shown_time(plan.join_timeout));
     let host = if address.ip().is_unspecified() { "THIS-HOST".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let secret = match token {
@@ -143,11 +160,7 @@ pub(super) fn join_line(address: SocketAddr, token: Option<&Token>, plan: &Plan)
         None => String::new(),
     };
     let port = address.port();
-    format!(
-        "waiting      for {} agents, at most {}; on each host:\n             {secret}agent --join {host}:{port}\n",
-        plan.fleet.remote,
-        shown_time(plan.fleet.join_timeout)
-    )
+    Some(format!("waiting      for {whom}:\n             {secret}agent --join {host}:{port}\n"))
 }
 
 #[cfg(test)]

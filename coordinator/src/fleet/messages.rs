@@ -1,8 +1,9 @@
 //! What agents say and are told, in the domain's terms. `rpc` turns these into wire messages and back.
 
-use common::fleet::{DrainReport, Progress, ReadyReport, TargetReport, TrialOrder};
+use common::fleet::{
+    DrainReport, EngineOrder, EngineState, Progress, ReadyReport, TargetCheck, TargetReport, TrialOrder,
+};
 use common::ids::{Epoch, Nanos};
-use common::plan::Target;
 
 /// Said by an agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +12,8 @@ pub enum FromAgent {
     Heartbeat(Option<Progress>),
     /// What came of trying the engine.
     Target(u64, Box<TargetReport>),
+    /// Where the engine stands that it launches, or how an order came out.
+    Engine(Box<EngineState>),
     /// Prepared.
     Ready(ReadyReport),
     /// Knows when to start.
@@ -32,14 +35,9 @@ pub enum FromAgent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
     /// Try the engine.
-    Check {
-        /// To tell answers apart.
-        id: u64,
-        /// The engine.
-        target: Box<Target>,
-        /// The row to send, as a line of a workload file.
-        row_json: String,
-    },
+    Check(Box<TargetCheck>),
+    /// Do something with the engine; answered under this number.
+    Engine(u64, EngineOrder),
     /// Prepare a trial.
     Prepare(Box<TrialOrder>),
     /// Start at this instant of the coordinator's monotonic clock, if told to by then.

@@ -228,6 +228,8 @@ mod tests {
             name: name.parse().unwrap(),
             incarnation: Incarnation(session),
             host: HostFacts::default(),
+            observer: false,
+            engine: None,
         });
         let (link, orders) = mpsc::channel(ORDERS);
         let (answer, _) = oneshot::channel();

@@ -6,11 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::fleet::Introduction;
+use common::fleet::{EngineCard, Introduction};
 use common::ids::{AgentName, Nanos};
 
 /// After the lease, until an agent is declared lost: it must have noticed first.
 const MARGIN: Nanos = Nanos(1_500_000_000);
+
+/// Agents that send no load take no place. So many there are at the most: more is a mistake.
+const MAX_OBSERVERS: usize = 64;
 
 /// Why an agent is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl Registry {
                     "an agent named {name} has joined from {host}; give this one another --name, or wait until the other is given up"
                 )));
             }
-            _ if self.complete || (known.is_none() && !self.has_place_for(&name)) => {
+            _ if self.complete || (known.is_none() && !self.has_place_for(&introduction)) => {
                 return Err(Refusal::Full(format!("it has the {} agents that it wants", self.wanted())));
             }
             _ => Joined::New,
@@ -111,12 +114,26 @@ impl Registry {
         self.complete = true;
     }
 
-    fn has_place_for(&self, name: &AgentName) -> bool {
-        let strangers = self.members.keys().filter(|n| !self.named.contains(*n)).count();
-        self.named.contains(name) || strangers < self.others
+    fn has_place_for(&self, agent: &Introduction) -> bool {
+        if agent.observer {
+            return self.members.values().filter(|m| m.introduction.observer).count() < MAX_OBSERVERS;
+        }
+        let strangers = self.senders().filter(|(n, _)| !self.named.contains(*n)).count();
+        self.named.contains(&agent.name) || strangers < self.others
     }
 
-    /// Agents that the fleet wants.
+    /// The members that send load.
+    pub fn senders(&self) -> impl Iterator<Item = (&AgentName, &Member)> {
+        self.members.iter().filter(|(_, m)| !m.introduction.observer)
+    }
+
+    /// The member that launches the engine; the first by name if there are several.
+    #[must_use]
+    pub fn launcher(&self) -> Option<(&AgentName, &EngineCard)> {
+        self.members.iter().find_map(|(name, m)| Some((name, m.introduction.engine.as_ref()?)))
+    }
+
+    /// Agents that the fleet wants to send load.
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.named.len() + self.others
@@ -125,7 +142,7 @@ impl Registry {
     /// Whether as many as wanted have joined.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.members.len() >= self.wanted()
+        self.senders().count() >= self.wanted()
     }
 
     /// Takes out and gives those of whom nothing was heard for too long.
@@ -166,11 +183,27 @@ mod tests {
             name: name.parse().unwrap(),
             incarnation: Incarnation(incarnation),
             host,
+            observer: false,
+            engine: None,
         }
     }
 
     fn name(text: &str) -> AgentName {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn who_sends_no_load_takes_no_place() {
+        let mut r = others(1);
+        let observer = |name| Introduction { observer: true, ..agent(name, 1) };
+        assert_eq!(r.join(observer("o1"), 1, Nanos(0)), Ok(Joined::New));
+        assert!(!r.is_full());
+        assert_eq!(r.join(agent("a", 1), 2, Nanos(0)), Ok(Joined::New));
+        assert!(r.is_full());
+        assert!(r.join(agent("b", 1), 3, Nanos(0)).is_err());
+        assert_eq!(r.join(observer("o2"), 4, Nanos(0)), Ok(Joined::New));
+        assert_eq!(r.senders().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(r.launcher(), None);
     }
 
     fn others(n: usize) -> Registry {

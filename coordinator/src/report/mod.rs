@@ -4,6 +4,7 @@
 //! where the bytes go. `docs/report.md` describes each field; a test here holds the two together. It must never show
 //! a number without the validity of its trial beside it, and never show what is undefined as 0.
 
+mod evidence;
 mod json;
 mod notes;
 mod table;

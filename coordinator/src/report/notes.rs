@@ -7,7 +7,7 @@ use common::stats::Interval;
 use common::summary::Numbers;
 
 use super::table::{WIDTH, number, percent, percent_up};
-use super::{Report, TrialReport};
+use super::{Report, TrialReport, evidence};
 
 /// Reasons shown for one trial; the rest is in `report.json`.
 const REASONS_SHOWN: usize = 3;
@@ -26,6 +26,7 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     }
     let numbers: Vec<&Numbers> = report.trials.iter().filter_map(|t| t.summary.numbers.as_ref()).collect();
     tokens(&numbers, &mut lines);
+    evidence::notes(&numbers, !report.slos.is_empty(), &mut lines);
     prompts(&numbers, &mut lines);
     attainment(report, &mut lines);
     saturated(report, &mut lines);
@@ -196,7 +197,7 @@ fn counted(counts: &BTreeMap<String, u64>) -> String {
 
 /// Breaks `text` at blanks into lines of at most [`WIDTH`] characters, all but the first indented further. A word that
 /// is longer than a line, such as a path in a message, is broken too.
-fn wrap(text: &str, indent: &str, lines: &mut Vec<String>) {
+pub(super) fn wrap(text: &str, indent: &str, lines: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut empty = true;
     let longest = WIDTH - 2 - indent.len();

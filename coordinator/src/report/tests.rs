@@ -5,7 +5,8 @@ use common::plan::OfferedRate;
 use common::stats::NoInterval;
 use common::summary::{AgentInput, Sample, TrialInput, summarise};
 use common::trace::{
-    Channel, ContentEvent, Failure, FailureKind, Outcome, OutputTokens, TokenSource, Trace, Unsent,
+    Channel, ContentEvent, EngineTime, EventTokens, Failure, FailureKind, Outcome, OutputTokens, TokenSource,
+    Trace, Unsent,
 };
 use common::validity::{Reason, ReasonKind, ValidityLimits};
 use proptest::prelude::*;
@@ -14,8 +15,13 @@ use serde_json::Value;
 use super::*;
 
 fn unsent(index: u64, scheduled: Nanos, kind: FailureKind, finished: Nanos) -> Trace {
-    let arrival =
-        Unsent { index: ArrivalIndex(index), scheduled, row: index as u32 % 4, requested_tokens: 16, prompt_tokens: None };
+    let arrival = Unsent {
+        index: ArrivalIndex(index),
+        scheduled,
+        row: index as u32 % 4,
+        requested_tokens: 16,
+        prompt_tokens: None,
+    };
     Trace::unsent(arrival, Failure::new(kind, "no answer"), finished)
 }
 
@@ -32,7 +38,13 @@ fn success(index: u64, scheduled: Nanos, ttft: Nanos, tokens: u64) -> Trace {
     trace
 }
 
-fn trial(number: u32, rate: &str, repeat: u32, traces: &[Trace], findings: &[Reason]) -> TrialReport {
+pub(super) fn trial(
+    number: u32,
+    rate: &str,
+    repeat: u32,
+    traces: &[Trace],
+    findings: &[Reason],
+) -> TrialReport {
     let rate: OfferedRate = rate.parse().unwrap();
     let n = traces.len() as u64;
     let agents = [AgentInput { name: "a1".parse().unwrap(), clock: None, lost: false, health: None }];
@@ -62,12 +74,12 @@ fn slos() -> SloSet {
     "ttft=1s tpot=50ms p99:e2e=10s".parse().unwrap()
 }
 
-fn report(trials: Vec<TrialReport>) -> Report {
+pub(super) fn report(trials: Vec<TrialReport>) -> Report {
     let experiment = serde_json::json!({"engine": "sim"});
     Report::new("run-1".parse().unwrap(), experiment, slos(), Target::default(), trials)
 }
 
-fn good(n: u64) -> Vec<Trace> {
+pub(super) fn good(n: u64) -> Vec<Trace> {
     (0..n).map(|i| success(i, Nanos::from_millis(10 * i), Nanos::from_millis(20), 8)).collect()
 }
 
@@ -211,7 +223,7 @@ fn a_record_is_never_dropped() {
 fn line_of(trace: &Trace) -> Value {
     let agent: AgentName = "a1".parse().unwrap();
     let mut out = Vec::new();
-    let row = TraceRow { trial: TrialId(3), agent: &agent, trace };
+    let row = TraceRow { trial: TrialId(3), agent: &agent, trace, retokenized: Some(4) };
     assert_eq!(write_traces(&mut out, [row, row]).unwrap(), 2);
     let text = String::from_utf8(out).unwrap();
     let (first, second) = text.trim_end().split_once('\n').expect("two lines");
@@ -224,6 +236,11 @@ fn a_trace_line_says_all_that_the_trace_does() {
     let mut trace = success(5, Nanos::from_millis(100), Nanos::from_millis(20), 3);
     trace.clocks.content[0].channel = Channel::Reasoning;
     trace.text.output = Some("two\nlines".to_owned());
+    let ms = |ms| Some(Nanos::from_millis(ms));
+    trace.facts.engine_time = EngineTime { queue: ms(2), first_token: ms(6), generation: ms(10) };
+    trace.facts.event_tokens = EventTokens { one: 1, many: 2, none: 3, unknown: 4, textless: 5 };
+    trace.facts.stream_tokens = Some(2);
+    (trace.facts.sent_prompt_tokens, trace.facts.prompt_tokens) = (Some(7), Some(8));
     let line = line_of(&trace);
     for (field, value) in [
         ("trial", Value::from(3)),
@@ -244,9 +261,20 @@ fn a_trace_line_says_all_that_the_trace_does() {
         ("output_tokens", 3.into()),
         ("output_tokens_source", "usage".into()),
         ("output", "two\nlines".into()),
+        ("stream_tokens", 2.into()),
+        ("retokenized_tokens", 4.into()),
+        ("prompt_tokens", 8.into()),
+        ("sent_prompt_tokens", 7.into()),
+        ("engine_queue_seconds", 0.002.into()),
+        ("engine_first_token_seconds", 0.006.into()),
+        ("engine_generation_seconds", 0.01.into()),
+        // Written at 100 ms, finished at 150.
+        ("engine_overhead_seconds", 0.032.into()),
     ] {
         assert_eq!(line[field], value, "{field}");
     }
+    let tokens = serde_json::json!({"one": 1, "many": 2, "none": 3, "unknown": 4, "textless": 5});
+    assert_eq!(line["event_tokens"], tokens);
     assert_eq!(line["content_ns"], serde_json::json!([120_000_000, 130_000_000, 140_000_000]));
     let channels =
         serde_json::json!([{"channel": "reasoning", "events": 1}, {"channel": "answer", "events": 2}]);
@@ -270,8 +298,14 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 found.insert(name.clone());
-                if !["failures_by_kind", "slo_lost_by_cause", "experiment", "finish_reasons"]
-                    .contains(&name.as_str())
+                if ![
+                    "failures_by_kind",
+                    "slo_lost_by_cause",
+                    "experiment",
+                    "finish_reasons",
+                    "prompt_length_differences",
+                ]
+                .contains(&name.as_str())
                 {
                     names(value, found);
                 }

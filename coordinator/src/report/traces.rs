@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use common::ids::{AgentName, ArrivalIndex, Nanos, TrialId};
 use common::metrics::{RequestMetrics, Tpot};
-use common::trace::{Channel, FailureClass, ItlEvidence, Trace};
+use common::trace::{Channel, EventTokens, FailureClass, ItlEvidence, Trace};
 use serde::Serialize;
 
 /// A trace with the names that the trace itself does not hold.
@@ -17,6 +17,8 @@ pub struct TraceRow<'a> {
     pub agent: &'a AgentName,
     /// The trace.
     pub trace: &'a Trace,
+    /// Tokens of its text, tokenised again, where that was asked for.
+    pub retokenized: Option<u64>,
 }
 
 /// Writes the line of one trace. `out` should be buffered.
@@ -76,7 +78,10 @@ struct Line<'a> {
     requested_tokens: u32,
     output_tokens: Option<u64>,
     output_tokens_source: &'static str,
+    stream_tokens: Option<u64>,
+    retokenized_tokens: Option<u64>,
     prompt_tokens: Option<u64>,
+    sent_prompt_tokens: Option<u32>,
     cached_tokens: Option<u64>,
     finish_reason: Option<&'a str>,
     done_seen: bool,
@@ -84,6 +89,11 @@ struct Line<'a> {
     short_output: bool,
     stream_coalesced: bool,
     itl_evidence: ItlEvidence,
+    event_tokens: EventTokens,
+    engine_queue_seconds: Option<f64>,
+    engine_first_token_seconds: Option<f64>,
+    engine_generation_seconds: Option<f64>,
+    engine_overhead_seconds: Option<f64>,
     data_events: u32,
     coalesced_events: u32,
     reconnections: u8,
@@ -142,7 +152,10 @@ impl<'a> Line<'a> {
             requested_tokens: facts.requested_tokens,
             output_tokens: facts.output_tokens.count,
             output_tokens_source: facts.output_tokens.source.name(),
+            stream_tokens: facts.stream_tokens,
+            retokenized_tokens: row.retokenized,
             prompt_tokens: facts.prompt_tokens,
+            sent_prompt_tokens: facts.sent_prompt_tokens,
             cached_tokens: facts.cached_tokens,
             finish_reason: facts.finish_reason.as_deref(),
             done_seen: facts.done_seen,
@@ -150,6 +163,11 @@ impl<'a> Line<'a> {
             short_output: facts.short_output,
             stream_coalesced: facts.stream_coalesced,
             itl_evidence: facts.itl_evidence,
+            event_tokens: facts.event_tokens,
+            engine_queue_seconds: seconds(facts.engine_time.queue),
+            engine_first_token_seconds: seconds(facts.engine_time.first_token),
+            engine_generation_seconds: seconds(facts.engine_time.generation),
+            engine_overhead_seconds: seconds(m.engine_overhead),
             data_events: facts.data_events,
             coalesced_events: facts.coalesced_events,
             reconnections: facts.reconnections,

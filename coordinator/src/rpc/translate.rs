@@ -1,6 +1,6 @@
 //! Between wire messages and what the fleet says and is told.
 
-use common::fleet::{DrainReport, ReadyReport, TargetReport};
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetReport};
 use common::ids::Epoch;
 use proto::convert::WireError;
 use proto::v1::{self, agent_message::Kind as Wire, coordinator_message::Kind as Order};
@@ -13,6 +13,7 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
         Wire::Hello(_) => return Ok(None),
         Wire::Heartbeat(h) => FromAgent::Heartbeat(h.progress.map(Into::into)),
         Wire::TargetReport(r) => FromAgent::Target(r.id, Box::new(TargetReport::try_from(r)?)),
+        Wire::EngineState(s) => FromAgent::Engine(Box::new(EngineState::try_from(s)?)),
         Wire::Ready(r) => FromAgent::Ready(ReadyReport::try_from(r)?),
         Wire::Armed(a) => FromAgent::Armed(Epoch(a.epoch)),
         Wire::Drained(d) => FromAgent::Drained(DrainReport::try_from(d)?),
@@ -25,9 +26,8 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
 /// An order as the wire has it.
 pub(super) fn to_agent(order: ToAgent) -> v1::CoordinatorMessage {
     let kind = match order {
-        ToAgent::Check { id, target, row_json } => {
-            Order::CheckTarget(v1::CheckTarget { id, target: Some((&*target).into()), row_json })
-        }
+        ToAgent::Engine(id, order) => Order::EngineOrder(v1::EngineOrder::numbered(id, &order)),
+        ToAgent::Check(check) => Order::CheckTarget((&*check).into()),
         ToAgent::Prepare(order) => Order::Prepare((&*order).into()),
         ToAgent::Arm { epoch, start } => Order::Arm(v1::Arm { epoch: epoch.0, start_ns: start.0 }),
         ToAgent::Start(epoch) => Order::Start(v1::Start { epoch: epoch.0 }),

@@ -4,10 +4,12 @@
 //! the engine has answered, nothing is sent before it is written down, nothing is computed before the books are
 //! closed.
 //!
-//! `prepare` gathers the agents and tries the engine; `sending` sends the trials and reports.
+//! `prepare` gathers the agents and tries the engine, `suits` says whether the engine can do what is asked; `sending` sends the trials and reports.
 
+mod engine;
 mod prepare;
 mod sending;
+mod suits;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +25,17 @@ use crate::rpc::Shared;
 use crate::store::Store;
 use crate::sweep::PlannedTrial;
 use crate::trial::drive::{StopLevel, Watch};
-use prepare::prepare;
+pub use prepare::{Gathered, Gathering, gather};
 use sending::Sending;
 
-/// What somebody who watches a run is told.
-pub trait Ui: Watch {
+/// Who is told something now and then.
+pub trait Note {
     /// Something to know.
     fn note(&mut self, text: &str);
+}
+
+/// What somebody who watches a run is told.
+pub trait Ui: Watch + Note {
     /// A trial begins.
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64);
     /// A trial is sealed and analysed.
@@ -64,6 +70,18 @@ pub struct Means<'a> {
     pub ui: &'a mut dyn Ui,
 }
 
+/// Agents and engine, and whether they suit what is planned. None when the operator stopped it.
+async fn prepare(plan: &mut Plan, means: &mut Means<'_>) -> anyhow::Result<Option<Gathered>> {
+    let row = plan.workload.first_row();
+    let with =
+        Gathering { fleet: &mut means.fleet, clock: &*means.clock, stop: means.stop.clone(), ui: means.ui };
+    let gathered = gather(&plan.fleet, &plan.engine, &mut plan.target, &row, with).await?;
+    if let Some(Gathered { probe, .. }) = &gathered {
+        suits::check(plan, probe.as_ref())?.iter().for_each(|note| means.ui.note(note));
+    }
+    Ok(gathered)
+}
+
 /// Waits for the agents, tries the engine, sends every trial and writes the report.
 ///
 /// # Errors
@@ -80,14 +98,13 @@ pub async fn run(
         let reason = e.to_string().lines().next().unwrap_or_default().to_owned();
         means.fleet.tell_all(&ToAgent::Goodbye(format!("the run ends: {reason}")));
     }
-    let Some(agents) = prepared? else {
+    let Some(gathered) = prepared? else {
         means.fleet.tell_all(&ToAgent::Goodbye("stopped by the operator".into()));
         let files = Vec::new();
         return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
     };
-    let record = record(&plan, &agents, command_line);
-    let agents = agents.into_iter().map(|(name, _)| name).collect();
-    match Sending::begin(plan, run, agents, record, &mut means) {
+    let record = record(&plan, &gathered, command_line);
+    match Sending::begin(plan, run, gathered, record, &mut means) {
         Ok(mut sending) => {
             let ended = sending.every_trial().await;
             Ok(sending.finish(ended).await)

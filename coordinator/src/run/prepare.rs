@@ -1,101 +1,217 @@
-//! Before the first trial: the agents join, and each of them tries the engine.
+//! Before the first trial: the agents join, and each of them tries the engine. The first also finds out what it is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use common::fleet::{HostFacts, TargetReport};
+use common::clock::Clock;
+use common::fleet::{EngineState, HostFacts, ProbeDepth, TargetCheck, TargetReport};
 use common::ids::AgentName;
+use common::plan::Target;
+use common::probe::EngineProbe;
 use common::slo::shown_time;
 
-use super::Means;
-use crate::fleet::{Change, FromAgent, ToAgent};
-use crate::plan::Plan;
+use super::{Note, engine};
+use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
+use crate::plan::{EnginePlan, FleetPlan};
+use crate::trial::drive::StopLevel;
 
 /// How long trying the engine may take beyond the request's own timeouts.
 const CHECK_GRACE: Duration = Duration::from_secs(10);
+/// And how long finding out what it can do may take: a dozen tries, each of which has its own end.
+const PROBE_GRACE: Duration = Duration::from_secs(240);
 
-/// Agents and engine. None when the operator stopped it.
-pub(super) async fn prepare(
-    plan: &mut Plan,
-    means: &mut Means<'_>,
-) -> anyhow::Result<Option<Vec<(AgentName, HostFacts)>>> {
-    let wanted = plan.fleet.local + plan.fleet.remote;
-    if !wait_for_agents(plan, wanted, means).await? {
+/// What agents and engine are gathered with.
+pub struct Gathering<'a> {
+    /// The fleet.
+    pub fleet: &'a mut Fleet,
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// The operator's wishes.
+    pub stop: StopLevel,
+    /// Who watches.
+    pub ui: &'a mut dyn Note,
+}
+
+/// Who takes part, and what was found out about the engine.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The agents that send.
+    pub agents: Vec<AgentName>,
+    /// All agents with their hosts.
+    pub hosts: Vec<(AgentName, HostFacts)>,
+    /// The agent that launches the engine.
+    pub launcher: Option<AgentName>,
+    /// What is on record of that engine.
+    pub launch: Option<serde_json::Value>,
+    /// What was found out; none when it was not to be.
+    pub probe: Option<EngineProbe>,
+}
+
+/// Waits for the agents and lets them try the engine with `row_json`. The target gets its model and its dialect where
+/// they were not given. None when the operator stopped it.
+///
+/// # Errors
+/// Who is missing, or what the engine answered.
+pub async fn gather(
+    plan: &FleetPlan,
+    engine: &EnginePlan,
+    target: &mut Target,
+    row_json: &str,
+    mut with: Gathering<'_>,
+) -> anyhow::Result<Option<Gathered>> {
+    let mut heard = BTreeMap::new();
+    if !wait_for_agents(plan, engine, &mut heard, &mut with).await? {
         return Ok(None);
     }
-    means.fleet.complete();
-    let members = means.fleet.registry().members();
-    let agents: Vec<_> = members.iter().map(|(n, m)| (n.clone(), m.introduction.host.clone())).collect();
-    let names: Vec<AgentName> = agents.iter().map(|(name, _)| name.clone()).collect();
-    let Some(reports) = check_target(plan, &names, means).await? else { return Ok(None) };
-    let models =
-        reports.values().find(|r| !r.models.is_empty()).map(|r| r.models.as_slice()).unwrap_or_default();
-    match (&plan.target.model, models) {
+    with.fleet.complete();
+    let members = with.fleet.registry().members();
+    let hosts: Vec<_> = members.iter().map(|(n, m)| (n.clone(), m.introduction.host.clone())).collect();
+    let agents: Vec<AgentName> = with.fleet.registry().senders().map(|(name, _)| name.clone()).collect();
+    let Some(first) = agents.first() else { bail!("no agents") };
+    let launcher = with.fleet.registry().launcher().map(|(name, card)| (name.clone(), card.clone()));
+    let mut launch = None;
+    let mut dialect = engine.dialect;
+    if let Some((name, card)) = &launcher {
+        let Some(state) = engine::ready(name, heard.remove(name), &mut with).await? else { return Ok(None) };
+        launch = state.record;
+        // The recipe says what it is and where; what was typed wins.
+        dialect = dialect.or(Some(card.dialect));
+        if engine.base_url_is_default && hosts.len() == 1 {
+            target.base_url = card.base_url.clone();
+        }
+    }
+    if let Some(dialect) = dialect {
+        target.dialect = dialect;
+    }
+    let check = |id, target: &Target, depth, find_dialect| TargetCheck {
+        id,
+        target: target.clone(),
+        row_json: row_json.to_owned(),
+        probe: depth,
+        find_dialect,
+    };
+    let look = check(1, target, engine.probe, dialect.is_none());
+    let Some(mut found) = ask(look, std::slice::from_ref(first), &mut with).await? else { return Ok(None) };
+    let report = found.remove(first).unwrap_or_default();
+    take_model(target, &report.models, with.ui);
+    if let Some(probe) = &report.probe {
+        target.dialect = probe.dialect;
+        describe(probe, dialect.is_some(), with.ui);
+    }
+    // The others send what the trial will send, too.
+    let others: Vec<AgentName> = agents.iter().skip(1).cloned().collect();
+    if !others.is_empty()
+        && ask(check(2, target, ProbeDepth::None, false), &others, &mut with).await?.is_none()
+    {
+        return Ok(None);
+    }
+    Ok(Some(Gathered {
+        agents,
+        hosts,
+        probe: report.probe,
+        launcher: launcher.map(|(name, _)| name),
+        launch,
+    }))
+}
+
+fn take_model(target: &mut Target, models: &[String], ui: &mut dyn Note) {
+    match (&target.model, models) {
         (None, [first, rest @ ..]) => {
             let note =
                 if rest.is_empty() { String::new() } else { format!(" (the first of {})", models.len()) };
-            means.ui.note(&format!("model        {first}, as the engine lists it{note}"));
-            plan.target.model = Some(first.clone());
+            ui.note(&format!("model        {first}, as the engine lists it{note}"));
+            target.model = Some(first.clone());
         }
-        (None, []) => means.ui.note("model        none: the engine lists none and --model was not given"),
+        (None, []) => ui.note("model        none: the engine lists none and --model was not given"),
         (Some(_), _) => {}
     }
-    Ok(Some(agents))
 }
 
-async fn wait_for_agents(plan: &Plan, wanted: usize, means: &mut Means<'_>) -> anyhow::Result<bool> {
-    let deadline = means.clock.monotonic() + plan.fleet.join_timeout;
+/// A line about what it is; the rest is in the record.
+fn describe(probe: &EngineProbe, told: bool, ui: &mut dyn Note) {
+    let version = probe.engine_version.as_ref().map_or_else(String::new, |v| format!(" {v}"));
+    let how = match (&probe.recognised_by, told) {
+        (_, true) => "as it was told".to_owned(),
+        (Some(sign), false) => sign.clone(),
+        (None, false) => "it is none of those that are known".to_owned(),
+    };
+    ui.note(&format!("dialect      {}{version}, {}: {how}", probe.engine, probe.dialect));
+}
+
+/// Waits for those who send, and for one who launches the engine if that is asked for. `heard` gets what agents say
+/// of engines meanwhile.
+async fn wait_for_agents(
+    plan: &FleetPlan,
+    engine: &EnginePlan,
+    heard: &mut BTreeMap<AgentName, EngineState>,
+    means: &mut Gathering<'_>,
+) -> anyhow::Result<bool> {
+    let wanted = plan.local + plan.remote;
+    let deadline = means.clock.monotonic() + plan.join_timeout;
     let mut stop = means.stop.clone();
-    while !means.fleet.registry().is_full() {
+    let launched = |fleet: &Fleet| !engine.launched || fleet.registry().launcher().is_some();
+    while !(means.fleet.registry().is_full() && launched(means.fleet)) {
         let change = tokio::select! {
             change = means.fleet.next() => change,
             _ = stop.wait_for(|level| *level > 0) => return Ok(false),
         };
         match change {
             Change::Joined(name) => {
-                let so_far = means.fleet.registry().members().len();
-                means.ui.note(&format!("agent        {name} joined ({so_far} of {wanted})"));
+                let registry = means.fleet.registry();
+                let observes = registry.members().get(&name).is_some_and(|m| m.introduction.observer);
+                let place = if observes {
+                    "sends no load".to_owned()
+                } else {
+                    format!("{} of {wanted}", registry.senders().count())
+                };
+                means.ui.note(&format!("agent        {name} joined ({place})"));
             }
+            Change::Said(name, FromAgent::Engine(state)) => drop(heard.insert(name, *state)),
             Change::Lost(name, reason) => bail!("agent {name}: {reason}"),
             Change::Said(..) | Change::Tick => {}
         }
-        if means.clock.monotonic() >= deadline && !means.fleet.registry().is_full() {
-            let joined: Vec<&str> = means.fleet.registry().members().keys().map(AgentName::as_str).collect();
+        if means.clock.monotonic() < deadline {
+            continue;
+        }
+        if means.fleet.registry().is_full() && !launched(means.fleet) {
+            return Err(engine::nobody_launches(plan.join_timeout));
+        }
+        if !means.fleet.registry().is_full() {
+            let joined: Vec<&str> = means.fleet.registry().senders().map(|(name, _)| name.as_str()).collect();
             let who = if joined.is_empty() { "none".to_owned() } else { joined.join(", ") };
             bail!(
                 "{} of {wanted} agents joined within {}: {who}; start the others as printed above",
                 joined.len(),
-                shown_time(plan.fleet.join_timeout)
+                shown_time(plan.join_timeout)
             );
         }
     }
     Ok(true)
 }
 
-/// One probing request by every agent: each of them must reach the engine.
-async fn check_target(
-    plan: &Plan,
+/// Lets each of `agents` try the engine.
+async fn ask(
+    check: TargetCheck,
     agents: &[AgentName],
-    means: &mut Means<'_>,
+    means: &mut Gathering<'_>,
 ) -> anyhow::Result<Option<BTreeMap<AgentName, TargetReport>>> {
-    let row = plan.workload.rows.rows.first().map(|r| r.line).unwrap_or(1);
-    let line = plan.workload.bytes.split(|&b| b == b'\n').nth(row as usize - 1).unwrap_or_default();
-    let row_json = String::from_utf8_lossy(line).trim_start_matches('\u{feff}').to_owned();
-    let target = Box::new(plan.target.clone());
-    means.fleet.tell_all(&ToAgent::Check { id: 1, target, row_json });
+    let (id, url) = (check.id, check.target.base_url.clone());
+    let requests = check.target.connect_timeout + check.target.connect_timeout + check.target.total_timeout;
+    let patience = requests.to_duration()
+        + CHECK_GRACE
+        + if check.probe == ProbeDepth::None { Duration::ZERO } else { PROBE_GRACE };
+    agents.iter().for_each(|agent| means.fleet.tell(agent, ToAgent::Check(Box::new(check.clone()))));
     let mut reports = BTreeMap::new();
-    let patience =
-        (plan.target.connect_timeout + plan.target.connect_timeout + plan.target.total_timeout).to_duration();
-    let deadline = tokio::time::sleep(patience + CHECK_GRACE);
+    let deadline = tokio::time::sleep(patience);
     tokio::pin!(deadline);
     let mut stop = means.stop.clone();
     while reports.len() < agents.len() {
         tokio::select! {
             change = means.fleet.next() => match change {
-                Change::Said(agent, FromAgent::Target(_, report)) => {
+                Change::Said(agent, FromAgent::Target(of, report)) if of == id => {
                     if let Some((kind, message)) = &report.failure {
-                        bail!(refusal(plan, &agent, kind.name(), message, &report));
+                        bail!(refusal(&url.to_string(), &agent, kind.name(), message, &report));
                     }
                     reports.insert(agent, *report);
                 }
@@ -114,9 +230,8 @@ async fn check_target(
 }
 
 /// The engine's own words, verbatim.
-fn refusal(plan: &Plan, agent: &AgentName, kind: &str, message: &str, report: &TargetReport) -> String {
-    let mut text =
-        format!("agent {agent} cannot use the engine at {}: {kind}: {message}", plan.target.base_url);
+fn refusal(url: &str, agent: &AgentName, kind: &str, message: &str, report: &TargetReport) -> String {
+    let mut text = format!("agent {agent} cannot use the engine at {url}: {kind}: {message}");
     if !report.error_body.is_empty() {
         text.push_str(&format!("\nthe engine answered:\n{}", report.error_body));
     }

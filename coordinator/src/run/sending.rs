@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use common::disk::{Disk, OsDisk};
-use common::fleet::DrainReport;
+use common::fleet::{DrainReport, EngineOrder, EngineState};
 use common::ids::{AgentName, Epoch, RunId, TrialId};
 use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
 use common::validity::{Reason, ReasonKind};
 
-use super::{Means, RunOutcome};
+use super::{Gathered, Gathering, Means, RunOutcome, engine};
 use crate::analysis::{Lines, analyse};
 use crate::fleet::ToAgent;
 use crate::ingest::{self, IngestHandle};
 use crate::kept::{self, KeptAgent, KeptRun, KeptTrial};
-use crate::plan::Plan;
+use crate::plan::{BetweenTrials, Plan};
 use crate::report::{Report, TrialReport, to_json};
 use crate::store::{RunEvent, RunStore};
 use crate::sweep::PlannedTrial;
@@ -34,6 +34,10 @@ const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 pub(super) struct Sending<'m, 'a> {
     plan: Plan,
     agents: Vec<AgentName>,
+    /// The agent that launches the engine.
+    launcher: Option<AgentName>,
+    /// Of orders about the engine.
+    engine_orders: u64,
     kept: KeptRun,
     means: &'m mut Means<'a>,
     store: RunStore,
@@ -75,7 +79,7 @@ impl<'m, 'a> Sending<'m, 'a> {
     pub(super) fn begin(
         plan: Plan,
         run: RunId,
-        agents: Vec<AgentName>,
+        gathered: Gathered,
         experiment: serde_json::Value,
         means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
@@ -108,7 +112,9 @@ impl<'m, 'a> Sending<'m, 'a> {
         means.shared.open_run(run, ingest.clone());
         Ok(Self {
             plan,
-            agents,
+            agents: gathered.agents,
+            launcher: gathered.launcher,
+            engine_orders: 0,
             kept,
             means,
             store,
@@ -129,7 +135,7 @@ impl<'m, 'a> Sending<'m, 'a> {
                 self.skipped.push(planned.trial);
                 continue;
             }
-            if *self.means.stop.borrow() > 0 || self.trial(planned).await? {
+            if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? || self.trial(planned).await? {
                 return Ok(true);
             }
             if let (Some(share), Some(last)) = (self.plan.max_failures, self.trials.last())
@@ -145,6 +151,52 @@ impl<'m, 'a> Sending<'m, 'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Does to the engine what the plan asks for before a trial. False when the operator ended it meanwhile.
+    async fn cold(&mut self, planned: &PlannedTrial) -> anyhow::Result<bool> {
+        // The first trial's engine is fresh, and restarting it would only cost time; what the probe left in its cache
+        // goes.
+        let first = self.trials.is_empty();
+        let (agent, order) = match (self.plan.engine.between, &self.launcher) {
+            (BetweenTrials::Nothing, _) => return Ok(true),
+            (BetweenTrials::Restart, _) if first => return Ok(true),
+            (BetweenTrials::Restart, Some(launcher)) => (launcher.clone(), EngineOrder::Restart),
+            (BetweenTrials::Restart, None) => bail!("no agent launches the engine"),
+            (BetweenTrials::Flush, _) => {
+                let agent = self.agents.first().context("no agents")?.clone();
+                (agent, EngineOrder::EmptyCache(Box::new(self.plan.target.clone())))
+            }
+        };
+        let done = self.order(&agent, order).await.with_context(|| {
+            format!("--between-trials {} before trial {}", self.plan.engine.between.name(), planned.trial)
+        })?;
+        Ok(done.is_some())
+    }
+
+    async fn order(&mut self, agent: &AgentName, order: EngineOrder) -> anyhow::Result<Option<EngineState>> {
+        self.engine_orders += 1;
+        let mut with = Gathering {
+            fleet: &mut self.means.fleet,
+            clock: &*self.means.clock,
+            stop: self.means.stop.clone(),
+            ui: &mut *self.means.ui,
+        };
+        engine::order(agent, self.engine_orders, order, &mut with).await
+    }
+
+    /// What is on record of the engine that was launched, its log to the end included.
+    async fn describe_engine(&mut self) {
+        let Some(launcher) = self.launcher.clone() else { return };
+        match self.order(&launcher, EngineOrder::Describe).await {
+            Ok(Some(EngineState { record: Some(launch), .. })) => {
+                if let Some(record) = self.kept.experiment.as_object_mut() {
+                    record.insert("launch".into(), launch);
+                }
+            }
+            Ok(_) => {}
+            Err(e) => tracing::warn!("the record has the engine's log as it was at the start: {e:#}"),
+        }
     }
 
     /// With --stop-after-knee: a rate above one that has failed cannot move the knee.
@@ -193,7 +245,7 @@ impl<'m, 'a> Sending<'m, 'a> {
                     Err(anyhow!("trial {}: {reason}", planned.trial))
                 }
             }
-            Ending::Ran { drained, lost, stopped, .. } => {
+            Ending::Ran { drained, lost, stopped, engine_died, .. } => {
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
                 let trial = KeptTrial {
@@ -203,9 +255,12 @@ impl<'m, 'a> Sending<'m, 'a> {
                     schedule_sha256: assigned.digest,
                     workload_sha256: self.plan.workload_digest(),
                     agents,
-                    findings: findings(stopped, &reasons),
+                    findings: findings(stopped, engine_died.as_deref(), &reasons),
                 };
                 self.analyse(trial)?;
+                if let Some(how) = engine_died {
+                    bail!("the engine died during trial {}: {how}; the run ends here", planned.trial);
+                }
                 match lost.first_key_value() {
                     Some((agent, reason)) => {
                         Err(anyhow!("agent {agent} is lost ({reason}); the run ends here"))
@@ -227,6 +282,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             warm_connections: self.plan.warm_connections,
             local: self.plan.fleet.remote == 0,
             closed: planned.rate.workers().is_some(),
+            launcher: self.launcher.clone(),
         }
     }
 
@@ -291,7 +347,8 @@ impl<'m, 'a> Sending<'m, 'a> {
         // runtime's other threads.
         let lines = Lines { out: file, path: part };
         let report = tokio::task::block_in_place(|| {
-            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines))
+            let tokenizer = self.plan.tokenizer.as_deref();
+            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines), tokenizer)
         })?;
         let sealed = RunEvent::TrialSealed {
             trial: trial.planned.trial,
@@ -321,6 +378,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             (None, true) => RunEvent::RunInterrupted { reason: "stopped by the operator".into() },
             (None, false) => RunEvent::RunFinished,
         };
+        self.describe_engine().await;
         self.means.shared.close_run();
         self.means.fleet.tell_all(&ToAgent::Goodbye("the run is over".into()));
         if let Some(record) = self.kept.experiment.as_object_mut() {
@@ -351,11 +409,14 @@ impl<'m, 'a> Sending<'m, 'a> {
     }
 }
 
-fn findings(stopped: bool, reasons: &BTreeMap<AgentName, String>) -> Vec<Reason> {
+fn findings(stopped: bool, engine_died: Option<&str>, reasons: &BTreeMap<AgentName, String>) -> Vec<Reason> {
     let mut findings: Vec<Reason> = reasons
         .iter()
         .map(|(agent, reason)| Reason::of_agent(ReasonKind::AgentLost, agent, reason))
         .collect();
+    if let Some(how) = engine_died {
+        findings.push(Reason::new(ReasonKind::EngineDied, format!("the engine died: {how}")));
+    }
     if stopped {
         findings.push(Reason::new(ReasonKind::Interrupted, "stopped by the operator"));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::clock::Clock;
-use common::fleet::{Progress, TrialOrder, WARMUP_AT_ONCE};
+use common::fleet::{EngineStage, Progress, TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
 use common::plan::Target;
 use tokio::sync::watch;
@@ -36,6 +36,8 @@ pub struct TrialCase {
     pub local: bool,
     /// A closed loop.
     pub closed: bool,
+    /// The agent that launches the engine.
+    pub launcher: Option<AgentName>,
 }
 
 /// What somebody who watches a trial is told.
@@ -81,6 +83,12 @@ pub async fn drive<E>(
                     Event::Tick
                 }
                 Change::Said(agent, said) => translate(agent, said, case.epoch),
+                // One that sends load, too, is missed for that.
+                Change::Lost(agent, reason) if case.launcher.as_ref() == Some(&agent)
+                    && !assigned.agents.contains_key(&agent) =>
+                {
+                    Event::EngineDied(format!("agent {agent}, which launched it, is lost: {reason}"))
+                }
                 Change::Lost(agent, reason) => Event::Lost(agent, reason),
                 Change::Joined(agent) => {
                     // Back over a new connection: what it was told last may have been lost with the old one.
@@ -176,6 +184,7 @@ fn translate(agent: AgentName, said: FromAgent, epoch: Epoch) -> Event {
         FromAgent::Ready(r) if r.epoch == epoch => Event::Ready(agent, r),
         FromAgent::Armed(e) if e == epoch => Event::Armed(agent),
         FromAgent::Drained(d) if d.epoch == epoch => Event::Drained(agent, d),
+        FromAgent::Engine(state) if state.stage == EngineStage::Died => Event::EngineDied(state.message),
         FromAgent::Failed { epoch: e, stage, message } if e == epoch => {
             Event::Failed(agent, format!("{stage}: {message}"))
         }

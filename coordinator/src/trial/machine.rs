@@ -42,6 +42,8 @@ pub enum Event {
     Failed(AgentName, String),
     /// An agent is gone.
     Lost(AgentName, String),
+    /// The engine ended by itself.
+    EngineDied(String),
     /// The operator wants an end; with true, of what is in flight, too.
     Stop(bool),
     /// Time passed.
@@ -74,6 +76,8 @@ pub enum Ending {
         lost: BTreeMap<AgentName, String>,
         /// The operator ended it early.
         stopped: bool,
+        /// The engine ended by itself, and how.
+        engine_died: Option<String>,
     },
 }
 
@@ -99,6 +103,7 @@ pub struct Machine {
     drained: BTreeMap<AgentName, DrainReport>,
     lost: BTreeMap<AgentName, String>,
     stopped: bool,
+    engine_died: Option<String>,
 }
 
 impl Machine {
@@ -117,6 +122,7 @@ impl Machine {
             drained: BTreeMap::new(),
             lost: BTreeMap::new(),
             stopped: false,
+            engine_died: None,
         }
     }
 
@@ -145,6 +151,7 @@ impl Machine {
             Event::Armed(agent) => self.on_armed(agent, now),
             Event::Drained(agent, report) => self.on_drained(agent, report),
             Event::Failed(agent, reason) | Event::Lost(agent, reason) => self.on_lost(agent, reason, now),
+            Event::EngineDied(how) => self.on_engine_died(how, now),
             Event::Stop(cancel) => self.on_stop(cancel, now),
             Event::Tick => self.on_tick(now),
         }
@@ -201,7 +208,8 @@ impl Machine {
         self.phase = Phase::Over;
         let drained = std::mem::take(&mut self.drained);
         let lost = std::mem::take(&mut self.lost);
-        vec![Effect::End(Ending::Ran { start, drained, lost, stopped: self.stopped })]
+        let engine_died = self.engine_died.take();
+        vec![Effect::End(Ending::Ran { start, drained, lost, stopped: self.stopped, engine_died })]
     }
 
     fn on_lost(&mut self, agent: AgentName, reason: String, now: Nanos) -> Vec<Effect> {
@@ -220,6 +228,18 @@ impl Machine {
         let mut effects = self.tell_stop(false, told, now);
         effects.extend(self.end_if_complete());
         effects
+    }
+
+    /// What is in flight fails by itself; nothing more is sent to nobody.
+    fn on_engine_died(&mut self, how: String, now: Nanos) -> Vec<Effect> {
+        match self.phase {
+            Phase::Running { .. } if self.engine_died.is_none() => {
+                self.engine_died = Some(how);
+                self.tell_stop(false, "the engine died".into(), now)
+            }
+            Phase::Running { .. } | Phase::Over => Vec::new(),
+            Phase::Preparing | Phase::Arming { .. } => self.call_off(format!("the engine died: {how}")),
+        }
     }
 
     fn tell_stop(&mut self, cancel: bool, reason: String, now: Nanos) -> Vec<Effect> {

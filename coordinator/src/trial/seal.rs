@@ -105,8 +105,13 @@ pub async fn write_synthetic(
 }
 
 fn synthetic(arrival: &Arrival, reason: &str) -> Trace {
-    let unsent =
-        Unsent { index: arrival.index, scheduled: arrival.at, row: arrival.row, requested_tokens: 0, prompt_tokens: None };
+    let unsent = Unsent {
+        index: arrival.index,
+        scheduled: arrival.at,
+        row: arrival.row,
+        requested_tokens: 0,
+        prompt_tokens: None,
+    };
     let mut trace = Trace::unsent(unsent, Failure::new(FailureKind::AgentLost, reason), arrival.at);
     trace.facts.synthetic = true;
     trace

@@ -1,12 +1,11 @@
 //! Joining, preparing, running and draining.
 
 use common::fleet::{
-    DrainReport, Health, HostFacts, Introduction, Lateness, Progress, ReadyReport, TargetReport, TrialOrder,
+    DrainReport, Health, HostFacts, Introduction, Lateness, Progress, ReadyReport, TrialOrder,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::Estimate;
 use common::schedule::Arrival;
-use common::trace::FailureKind;
 
 use super::{WireError, digest, required, run_id};
 use crate::v1;
@@ -27,6 +26,8 @@ impl From<&Introduction> for v1::Hello {
                 open_files_limit: i.host.open_files_limit,
             }),
             spools: Vec::new(),
+            observer: i.observer,
+            engine: i.engine.as_ref().map(Into::into),
         }
     }
 }
@@ -36,6 +37,7 @@ impl TryFrom<v1::Hello> for Introduction {
     type Error = WireError;
     fn try_from(h: v1::Hello) -> Result<Self, WireError> {
         let host = required(h.host, "Hello", "host")?;
+        let engine = h.engine.map(TryInto::try_into).transpose()?;
         Ok(Self {
             version: h.agent_version,
             name: h.name.parse().map_err(|e| WireError::new("Hello", "name", e))?,
@@ -48,6 +50,8 @@ impl TryFrom<v1::Hello> for Introduction {
                 memory_bytes: host.memory_bytes,
                 open_files_limit: host.open_files_limit,
             },
+            observer: h.observer,
+            engine,
         })
     }
 }
@@ -224,53 +228,6 @@ impl TryFrom<v1::Drained> for DrainReport {
             clock: required(d.clock, "Drained", "clock")?.into(),
             start_skew: Nanos(d.start_skew_ns),
             health: d.health.unwrap_or_default().into(),
-        })
-    }
-}
-
-impl v1::TargetReport {
-    /// The answer to the check of this number.
-    #[must_use]
-    pub fn answer(id: u64, r: &TargetReport) -> Self {
-        let (failure_kind, failure_message) = match &r.failure {
-            None => (None, String::new()),
-            Some((kind, message)) => (Some(kind.name().to_owned()), message.clone()),
-        };
-        Self {
-            id,
-            models: r.models.clone(),
-            failure_kind,
-            failure_message,
-            error_body: r.error_body.clone(),
-            http_status: r.http_status.map(u32::from),
-            ttft_ns: r.ttft.map(|n| n.0),
-            output_tokens: r.output_tokens,
-        }
-    }
-}
-
-impl TryFrom<v1::TargetReport> for TargetReport {
-    type Error = WireError;
-    fn try_from(r: v1::TargetReport) -> Result<Self, WireError> {
-        let fail = |field, problem: &str| WireError::new("TargetReport", field, problem);
-        let failure = match r.failure_kind {
-            None => None,
-            Some(name) => {
-                let kind = FailureKind::ALL.iter().find(|k| k.name() == name);
-                Some((*kind.ok_or_else(|| fail("failure_kind", "unknown"))?, r.failure_message))
-            }
-        };
-        let http_status = match r.http_status {
-            None => None,
-            Some(s) => Some(u16::try_from(s).map_err(|_| fail("http_status", "not a status"))?),
-        };
-        Ok(Self {
-            models: r.models,
-            failure,
-            error_body: r.error_body,
-            http_status,
-            ttft: r.ttft_ns.map(Nanos),
-            output_tokens: r.output_tokens,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Conversions between wire and domain. Inward (`TryFrom`) everything is checked; outward (`From`) nothing can fail.
 
+mod engine;
 mod fleet;
 mod target;
 

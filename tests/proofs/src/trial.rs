@@ -140,7 +140,9 @@ impl Trial {
                 index: arrival.index,
                 scheduled: arrival.at,
                 row: arrival.row,
-                requested_tokens: TOKENS, prompt_tokens: None };
+                requested_tokens: TOKENS,
+                prompt_tokens: None,
+            };
             trace(unsent, served)
         });
         let agents = names

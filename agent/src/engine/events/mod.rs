@@ -275,12 +275,14 @@ mod tests {
         let said = time(vllm).unwrap();
         assert_eq!((said.queue, said.first_token, said.generation), (ms(3), ms(7), ms(20)));
         assert_eq!(said.total(), ms(30));
-        let llamacpp = r#"{"choices":[{"text":""}],"timings":{"prompt_ms":4,"predicted_n":2,"predicted_ms":6}}"#;
+        let llamacpp =
+            r#"{"choices":[{"text":""}],"timings":{"prompt_ms":4,"predicted_n":2,"predicted_ms":6}}"#;
         assert_eq!(time(llamacpp).unwrap().total(), ms(10));
         let tabbyapi = r#"{"choices":[{"text":""}],"usage":{"completion_tokens":2,"prompt_time":0.002,"completion_time":0.003,"prompt_tokens_per_sec":"Indeterminate"}}"#;
         assert_eq!(time(tabbyapi).unwrap().total(), ms(5));
         assert_eq!(time(r#"{"choices":[],"metrics":{"ttft_ms":2,"total_ms":9}}"#).unwrap().total(), ms(9));
-        for nothing in [r#"{"metrics":{"ttft_ms":"soon"}}"#, r#"{"metrics":null}"#, r#"{"metrics":{"ttft_ms":-1}}"#]
+        for nothing in
+            [r#"{"metrics":{"ttft_ms":"soon"}}"#, r#"{"metrics":null}"#, r#"{"metrics":{"ttft_ms":-1}}"#]
         {
             assert_eq!(time(nothing), None, "{nothing}");
         }

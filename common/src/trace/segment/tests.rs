@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::ArrivalIndex;
+use crate::ids::Digest;
 use crate::trace::{Failure, FailureKind, Unsent};
 
 fn origin() -> BlockOrigin {
@@ -97,17 +98,23 @@ proptest! {
 
 #[test]
 fn another_file_is_not_a_segment() {
-    assert_eq!(scan(b"PLIMSEG\x02").unwrap_err(), SegmentError::Magic);
+    assert_eq!(scan(b"PLIMSEG\x01").unwrap_err(), SegmentError::Magic);
+    assert_eq!(scan(b"PLIMSEG\x03").unwrap_err(), SegmentError::Magic);
     assert_eq!(scan(b"hello").unwrap_err(), SegmentError::Magic);
     assert!(scan(b"").unwrap().damage.is_none());
 }
 
-/// The bytes of version 1, pinned: a change here needs a new version.
+/// The bytes of version 2, pinned: a change here needs a new version.
 #[test]
 fn the_format_is_pinned() {
     let block = Block::encode(&origin(), Seq(5), &[trace(1, &[7, 8, 9], "hi".into())]).unwrap();
     let head = postcard::to_stdvec(block.header()).unwrap();
     assert_eq!(head[..2], [1, b'a']);
     let raw = postcard::to_stdvec(&[ClockRow::pack(&block.clocks().unwrap()[0])]).unwrap();
+    let facts = postcard::to_stdvec(&block.facts().unwrap()[0]).unwrap();
+    assert_eq!(
+        (facts.len(), Digest::of(&facts).to_string()[..16].to_owned()),
+        (37, "c44bde6e1e5dbe63".to_owned())
+    );
     assert_eq!(raw, [7, 1, 0, 0, 1, 1, 0, 16, 3, 0, 1, 1, 1, 0, 3]);
 }

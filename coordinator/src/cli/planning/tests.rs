@@ -73,6 +73,8 @@ fn bad_options_are_named() {
         ("sweep --rates 1 --listen 127.0.0.1:7000", "--listen would be ignored"),
         ("sweep --rates 1 --timeout never", "--timeout never"),
         ("sweep --rates 1 --late-budget 0", "--late-budget 0"),
+        ("run --rate 1 --tokenizer /no/such/file", "--tokenizer /no/such/file: "),
+        ("run --rate 1 --tokenizer /no/such/file --no-text", "--no-text keeps none"),
     ] {
         let e = error(words);
         assert!(e.contains(says), "{words}: {e}");
@@ -121,8 +123,8 @@ fn a_token_is_made_only_where_agents_join_from_elsewhere() {
     let options = Options::try_parse_from(["coordinator", "run", "--rate", "1"]).unwrap();
     let (common, _) = parts(&options.command);
     if std::env::var_os("PLIMSOLL_TOKEN").is_none() {
-        assert!(token(common, "127.0.0.1".parse().unwrap()).unwrap().is_none());
-        let made = token(common, "0.0.0.0".parse().unwrap()).unwrap().unwrap();
+        assert!(token(&common.agents, "127.0.0.1".parse().unwrap()).unwrap().is_none());
+        let made = token(&common.agents, "0.0.0.0".parse().unwrap()).unwrap().unwrap();
         assert!(made.made && made.secret.len() == 32);
     }
 }

@@ -36,7 +36,13 @@ pub(crate) fn block(name: &str, trial: u32, first: u64, count: u64) -> Block {
     };
     let traces: Vec<Trace> = (first..first + count)
         .map(|i| {
-            let unsent = Unsent { index: ArrivalIndex(i), scheduled: Nanos(i), row: 0, requested_tokens: 1, prompt_tokens: None };
+            let unsent = Unsent {
+                index: ArrivalIndex(i),
+                scheduled: Nanos(i),
+                row: 0,
+                requested_tokens: 1,
+                prompt_tokens: None,
+            };
             Trace::unsent(unsent, Failure::new(FailureKind::Reset, "gone"), Nanos(i + 5))
         })
         .collect();

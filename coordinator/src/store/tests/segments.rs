@@ -116,11 +116,11 @@ fn damage_in_the_middle_costs_only_what_is_damaged() {
 fn a_segment_of_a_later_version_is_not_touched() {
     let (disk, index, store) = sim();
     drop(store.create_run(&run_id("r"), Nanos(1)).unwrap());
-    let later = b"PLIMSEG\x02and more".to_vec();
+    let later = b"PLIMSEG\x03and more".to_vec();
     disk.replace(&file(1), &later).unwrap();
     index.clear();
-    let Err(e) = reopen(&disk, &index).run(&run_id("r")) else { panic!("version 2 was read") };
-    assert!(e.to_string().contains("not a segment file of version 1"), "{e}");
+    let Err(e) = reopen(&disk, &index).run(&run_id("r")) else { panic!("version 3 was read") };
+    assert!(e.to_string().contains("not a segment file of version 2"), "{e}");
     assert_eq!(disk.read(&file(1)).unwrap(), later);
 }
 

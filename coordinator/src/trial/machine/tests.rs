@@ -62,7 +62,9 @@ fn the_way_through() {
     assert_eq!(started, [Effect::Commit, Effect::TellAll(ToAgent::Start(Epoch(3)))]);
     assert!(m.on(drained(1), Nanos(5_000)).is_empty());
     let end = m.on(drained(0), Nanos(6_000));
-    let Some(Ending::Ran { start, drained, lost, stopped: false }) = ending(&end) else { panic!("{end:?}") };
+    let Some(Ending::Ran { start, drained, lost, stopped: false, engine_died: None }) = ending(&end) else {
+        panic!("{end:?}")
+    };
     assert_eq!((*start, drained.len(), lost.len()), (Nanos(320), 2, 0));
 }
 
@@ -102,12 +104,29 @@ fn a_lost_agent_stops_the_others_and_is_named() {
     assert_eq!((lost[&name(0)].as_str(), drained.len()), ("silent", 1));
 }
 
+#[test]
+fn an_engine_that_died_ends_the_trial_and_is_told() {
+    let mut m = machine(1);
+    for event in [ready(0), Event::Armed(name(0))] {
+        m.on(event, Nanos(10));
+    }
+    let effects = m.on(Event::EngineDied("signal 9".into()), Nanos(400));
+    assert!(matches!(&effects[..], [Effect::TellAll(ToAgent::Stop { cancel: false, .. })]));
+    assert!(m.on(Event::EngineDied("again".into()), Nanos(410)).is_empty());
+    let end = m.on(drained(0), Nanos(500));
+    let Some(Ending::Ran { engine_died, .. }) = ending(&end) else { panic!("{end:?}") };
+    assert_eq!(engine_died.as_deref(), Some("signal 9"));
+    let mut m = machine(1);
+    let end = m.on(Event::EngineDied("signal 9".into()), Nanos(1));
+    assert_eq!(ending(&end), Some(&Ending::CalledOff("the engine died: signal 9".into())));
+}
+
 proptest! {
     /// Whatever happens in whatever order: it starts at most once and only with everybody armed before T0; it ends at
     /// most once, at the latest by its last deadline; a trial that was called off is never started.
     #[test]
     fn it_starts_and_ends_at_most_once(
-        n in 1usize..4, steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..400), 0..60),
+        n in 1usize..4, steps in prop::collection::vec((0u8..8, 0usize..4, 0u64..400), 0..60),
     ) {
         let mut m = machine(n);
         let (mut now, mut started, mut ended) = (0, 0, 0);
@@ -119,6 +138,7 @@ proptest! {
                 2 | 3 => { armed.insert(who); Event::Armed(name(who)) }
                 4 => drained(who),
                 5 => Event::Lost(name(who), "gone".into()),
+                6 => Event::EngineDied("gone".into()),
                 _ => Event::Tick,
             };
             let effects = m.on(event, Nanos(now));

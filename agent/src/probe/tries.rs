@@ -1,0 +1,287 @@
+//! What an engine can do, by trying it, with a request or three for each thing.
+
+use std::collections::BTreeMap;
+
+use common::dialect::TokenCounts;
+use common::ids::Nanos;
+use common::plan::{Api, Target};
+use common::probe::{Capability, Finding};
+use common::trace::{EventTokens, TokenSource, Trace};
+use common::workload::{Row, RowBody};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::ask::Asking;
+use super::looks::gauge;
+
+/// Tokens of an answer that shows something.
+const FEW: u32 = 8;
+/// Tokens after which an engine that heeds its end token would likely have met one.
+const SOME: u32 = 32;
+/// Tokens of an answer that is to be cut: many, that a fast engine is seen at it; fewer where a context has no room.
+const MANY: [u32; 2] = [2000, 400];
+/// A prompt that most vocabularies have: small ids that are no special tokens.
+const IDS: [u32; 6] = [20, 21, 22, 23, 24, 25];
+/// How long an engine may go on after its client has gone. Engines that poll do it once a second or two.
+const ABORT_WITHIN: Nanos = Nanos::from_secs(10);
+
+type Found = Result<(Capability, Finding), String>;
+
+/// Everything that can be found out. `trace` is what became of the first request.
+pub(super) async fn all(
+    asking: &mut Asking,
+    target: &Target,
+    row: &Row,
+    trace: &Trace,
+) -> Result<BTreeMap<Capability, Finding>, String> {
+    let row = &Row { max_tokens: Some(FEW), ..row.clone() };
+    let mut found = BTreeMap::from([usage(trace)]);
+    for (capability, finding) in [
+        token_counts(asking, target, row).await?,
+        logprobs(asking, target, row).await?,
+        ignore_eos(asking, target, row).await?,
+        seed(asking, target, row).await?,
+        token_id_prompts(asking, target).await?,
+        cache_reset(asking, target).await?,
+        abort_on_disconnect(asking, target, row).await?,
+    ] {
+        found.insert(capability, finding);
+    }
+    Ok(found)
+}
+
+/// Whether usage came with the first request.
+pub(super) fn usage(trace: &Trace) -> (Capability, Finding) {
+    let finding = match trace.facts.output_tokens.source {
+        TokenSource::Usage => Finding::yes("in the stream"),
+        _ => Finding::no("not in the stream, though asked for"),
+    };
+    (Capability::Usage, finding)
+}
+
+async fn token_counts(asking: &mut Asking, target: &Target, row: &Row) -> Found {
+    let capability = Capability::TokenCounts;
+    let how = match target.dialect.traits().token_counts {
+        Some(TokenCounts::Field(field)) => field.to_owned(),
+        Some(TokenCounts::StreamOption(option)) => format!("stream_options.{option}"),
+        None => return Ok((capability, Finding::unknown("no way is known that is cheaper than logprobs"))),
+    };
+    let asked = Target { token_counts: true, logprobs: false, ..target.clone() };
+    let trace = asking.attempt(&asked, row, json!({})).await?;
+    Ok((capability, evidence(&trace, &how)))
+}
+
+async fn logprobs(asking: &mut Asking, target: &Target, row: &Row) -> Found {
+    let capability = Capability::Logprobs;
+    if !target.dialect.has_logprobs(target.api) {
+        let how = format!("this engine has none in the {} stream", target.api);
+        return Ok((capability, Finding::no(how)));
+    }
+    let asked = Target { logprobs: true, token_counts: false, ..target.clone() };
+    let trace = asking.attempt(&asked, row, json!({})).await?;
+    Ok((capability, evidence(&trace, "logprobs")))
+}
+
+/// Whether each event with text said how many tokens it holds.
+fn evidence(trace: &Trace, how: &str) -> Finding {
+    if let Some(failure) = trace.facts.outcome.failure() {
+        return Finding::no(format!(
+            "with {how} the request failed: {}: {}",
+            failure.kind.name(),
+            failure.message
+        ));
+    }
+    let EventTokens { one, many, none, unknown, textless } = trace.facts.event_tokens;
+    if unknown > 0 || one + many + none == 0 {
+        return Finding::no(format!(
+            "asked with {how}, {unknown} events do not say how many tokens they hold"
+        ));
+    }
+    let mut said = format!("{how}: {one} events of one token");
+    for (n, what) in [(many, "of several"), (none, "of none"), (textless, "tokens without text")] {
+        if n > 0 {
+            said.push_str(&format!(", {n} {what}"));
+        }
+    }
+    Finding::yes(said)
+}
+
+async fn ignore_eos(asking: &mut Asking, target: &Target, row: &Row) -> Found {
+    let capability = Capability::IgnoreEos;
+    let dialect = target.dialect;
+    if dialect.refuses("ignore_eos") || dialect.ignores("ignore_eos") {
+        let verb = if dialect.refuses("ignore_eos") { "refuses" } else { "does not heed" };
+        return Ok((capability, Finding::no(format!("this engine {verb} it"))));
+    }
+    let asked = Target { ignore_eos: true, ..target.clone() };
+    let trace = asking.attempt(&asked, &Row { max_tokens: Some(SOME), ..row.clone() }, json!({})).await?;
+    let finding = match (trace.facts.outcome.failure(), trace.facts.output_tokens.count) {
+        (Some(f), _) => Finding::no(format!("with it the request failed: {}: {}", f.kind.name(), f.message)),
+        (None, Some(n)) if n < u64::from(SOME) => Finding::no(format!("{n} of {SOME} tokens were generated")),
+        (None, Some(n)) => Finding::yes(format!("{n} of {SOME} tokens were generated")),
+        (None, None) => Finding::unknown("the engine does not count its tokens"),
+    };
+    Ok((capability, finding))
+}
+
+async fn seed(asking: &mut Asking, target: &Target, row: &Row) -> Found {
+    let capability = Capability::Seed;
+    if target.dialect.ignores("seed") {
+        return Ok((capability, Finding::no("this engine does not heed it")));
+    }
+    let mut texts = Vec::new();
+    for seed in [1, 1, 2] {
+        let trace = asking.attempt(target, row, json!({"temperature": 1, "seed": seed})).await?;
+        if let Some(f) = trace.facts.outcome.failure() {
+            let how = format!("with it a request failed: {}: {}", f.kind.name(), f.message);
+            return Ok((capability, Finding::no(how)));
+        }
+        texts.push((trace.text.output_hash, trace.text.output_chars));
+    }
+    let finding = match (texts[0] == texts[1], texts[1] == texts[2]) {
+        (true, false) => Finding::yes("one seed twice gave the same text, another seed another"),
+        (true, true) => Finding::unknown("two seeds gave the same text"),
+        (false, _) => Finding::no("one seed twice gave different texts"),
+    };
+    Ok((capability, finding))
+}
+
+async fn token_id_prompts(asking: &mut Asking, target: &Target) -> Found {
+    let capability = Capability::TokenIdPrompts;
+    if !target.dialect.traits().token_id_prompts || target.api == Api::Chat {
+        let how = match target.api {
+            Api::Chat => "the chat endpoint takes messages",
+            Api::Completions => "this engine takes text only",
+        };
+        return Ok((capability, Finding::no(how)));
+    }
+    let row = Row { body: RowBody::TokenIds(IDS.to_vec()), max_tokens: Some(FEW), line: 1 };
+    let trace = asking.attempt(target, &row, json!({})).await?;
+    let sent = IDS.len() as u64;
+    let finding = match (trace.facts.outcome.failure(), trace.facts.prompt_tokens) {
+        (Some(f), _) => Finding::no(format!("the request failed: {}: {}", f.kind.name(), f.message)),
+        (None, Some(n)) if n == sent => Finding::yes(format!("{n} ids sent, {n} prompt tokens counted")),
+        (None, Some(n)) => {
+            Finding::yes(format!("{sent} ids sent, {n} prompt tokens counted: the engine adds some"))
+        }
+        (None, None) => Finding::unknown("taken, but the engine does not count prompt tokens"),
+    };
+    Ok((capability, finding))
+}
+
+async fn cache_reset(asking: &mut Asking, target: &Target) -> Found {
+    let finding = match target.dialect.traits().cache_reset {
+        None => Finding::no("no way is known; restart the engine"),
+        Some(_) => match super::looks::reset_cache(asking, target).await? {
+            Ok(how) => Finding::yes(how),
+            Err(how) => Finding::no(how),
+        },
+    };
+    Ok((Capability::CacheReset, finding))
+}
+
+/// Goes away in the middle of an answer and watches the engine's own gauge.
+async fn abort_on_disconnect(asking: &mut Asking, target: &Target, row: &Row) -> Found {
+    let mut found = cut_off(asking, target, row, MANY[0]).await?;
+    if matches!(&found, Cut::Refused(_)) {
+        found = cut_off(asking, target, row, MANY[1]).await?;
+    }
+    let finding = match found {
+        Cut::Found(finding) => finding,
+        Cut::Refused(how) => Finding::unknown(how),
+    };
+    Ok((Capability::AbortOnDisconnect, finding))
+}
+
+/// What came of going away.
+enum Cut {
+    Found(Finding),
+    /// The engine did not take the request.
+    Refused(String),
+}
+
+async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -> Result<Cut, String> {
+    let unknown = |how: &str| Ok(Cut::Found(Finding::unknown(how)));
+    let Some((path, name)) = target.dialect.traits().metrics.and_then(|m| Some((m.path, m.running?))) else {
+        return unknown("this engine has no gauge of running requests");
+    };
+    let path = target.base_url.beside_v1(path);
+    let watcher = asking.watcher();
+    let running = async || -> Result<Option<f64>, String> {
+        Ok(watcher.get(target, &path).await?.ok().and_then(|answer| gauge(&answer.body, name)))
+    };
+    match running().await? {
+        None => return unknown("the engine does not show its gauge of running requests"),
+        Some(n) if n > 0.0 => return unknown("the engine is busy with others"),
+        Some(_) => {}
+    }
+    let (cut, mut cancelled) = watch::channel(false);
+    let change = if target.dialect.ignores("ignore_eos") || target.dialect.refuses("ignore_eos") {
+        json!({})
+    } else {
+        json!({"ignore_eos": true})
+    };
+    let row = Row { max_tokens: Some(tokens), ..row.clone() };
+    let seen_running = async {
+        loop {
+            match running().await? {
+                Some(n) if n > 0.0 => return Ok::<(), String>(()),
+                _ => watcher.wait().await,
+            }
+        }
+    };
+    let answer = asking.attempt_until(target, &row, change, &mut cancelled);
+    tokio::pin!(answer);
+    tokio::select! {
+        seen = seen_running => seen?,
+        ended = &mut answer => {
+            return match ended?.facts.outcome.failure() {
+                Some(f) => Ok(Cut::Refused(format!("the request failed: {}: {}", f.kind.name(), f.message))),
+                None => unknown("the answer ended before it was seen to run"),
+            };
+        }
+    }
+    cut.send_replace(true);
+    let ended: Trace = answer.await?;
+    if ended.facts.outcome.is_success() {
+        return unknown("the answer ended before the connection was closed");
+    }
+    let closed = watcher.now();
+    while watcher.now() - closed < ABORT_WITHIN {
+        if running().await? == Some(0.0) {
+            let how = format!(
+                "it ran no more {:.1} s after the connection was closed",
+                (watcher.now() - closed).as_secs_f64()
+            );
+            return Ok(Cut::Found(Finding::yes(how)));
+        }
+        watcher.wait().await;
+    }
+    let how = format!("it still ran {} s after the connection was closed", ABORT_WITHIN.as_secs_f64());
+    Ok(Cut::Found(Finding::no(how)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_do_not_say_what_they_hold_are_no_evidence() {
+        let mut trace = Trace::unsent(
+            common::trace::Unsent::default(),
+            common::trace::Failure::new(common::trace::FailureKind::Reset, "gone"),
+            Nanos::ZERO,
+        );
+        assert!(evidence(&trace, "logprobs").how.contains("reset: gone"));
+        trace.facts.outcome = common::trace::Outcome::Success;
+        let verdict = |tokens| {
+            let mut trace = trace.clone();
+            trace.facts.event_tokens = tokens;
+            evidence(&trace, "logprobs").verdict
+        };
+        use common::probe::Verdict::{No, Yes};
+        assert_eq!(verdict(EventTokens::default()), No);
+        assert_eq!(verdict(EventTokens { one: 3, unknown: 1, ..Default::default() }), No);
+        assert_eq!(verdict(EventTokens { one: 3, many: 1, ..Default::default() }), Yes);
+    }
+}
