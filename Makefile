@@ -20,7 +20,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 REAL_ENGINE ?= 1
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine bench lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines bench lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -58,6 +58,11 @@ proofs: setup-build ## hold the statistics against known queues, 1,000 seeds, an
 
 real-engine: setup-python ## set up llama.cpp and tiny models for the tests, in .real-engine/
 	@tests/real_engine/setup.sh
+
+test-engines: setup-build real-engine build ## a real vLLM and SGLang on the CPU, and a trained model: launched, swept, killed (7 GB, 20 minutes)
+	@tests/real_engine/cpu_engines.sh
+	PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)" PLIMSOLL_CPU_ENGINES="$(REAL_ENGINE_DIR)/cpu" \
+		$(CARGO) nextest run -p plimsoll-tests --locked --no-capture --test cpu_engines
 
 bench: setup-build ## measure what Plimsoll itself costs, about 4 minutes after the build (BENCH=stream: only that)
 	@CARGO="$(CARGO)" .ci/bench.sh $(BENCH)

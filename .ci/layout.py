@@ -41,9 +41,14 @@ OURS = {
     "coordinator": {"common", "proto"},  # never the agent: they meet over the wire only
     "agent": {"common", "proto"},
     "sim-engine": set(),  # it plays another party; sharing code would hide a shared mistake
-    "plimsoll-tests": {"common", "proto"},  # real binaries are run, not linked
+    "plimsoll-tests": {"common", "engines", "proto"},  # real binaries are run, not linked
     "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
+    "engines": {"agent", "common"},  # what the agent makes of each engine's bytes
 }
+
+# Crate -> those of them that only its tests may take: it plays another party, and sharing code would hide a
+# shared mistake.
+OURS_FOR_TESTS = {"engines": {"agent", "common"}}
 
 # Taken as a dev-dependency only, by every crate but the tests.
 DEV_ONLY = set("criterion insta proptest trycmd turmoil".split())
@@ -88,6 +93,7 @@ EXTERNAL = {
     | RANDOM
     | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
+    "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     "plimsoll-tests": set("bytes http http-body-util hyper jsonschema rustix sha2 tokio ureq".split())
     | ERRORS_AND_LOGS
     | SERIALISATION
@@ -420,6 +426,9 @@ def check_dependencies(root, metadata):
                 if wanted not in OURS[name]:
                     allowed = ", ".join(sorted(OURS[name])) or "none of ours"
                     message = "`%s` must not depend on `%s`; it may depend on: %s" % (name, wanted, allowed)
+                    yield Finding(manifest, line, "crates", message)
+                elif wanted in OURS_FOR_TESTS.get(name, ()) and dependency["kind"] != "dev":
+                    message = "`%s` is for the tests of `%s`: a dev-dependency" % (wanted, name)
                     yield Finding(manifest, line, "crates", message)
             elif wanted in never:
                 yield Finding(manifest, line, "dependencies", "`%s` in `%s`: %s" % (wanted, name, why_never))

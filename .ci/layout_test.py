@@ -85,7 +85,14 @@ class Crates(Tree):
         self.crate("agent", common, proto)
         self.crate("sim-engine", folder="examples/sim-engine")
         self.crate("plimsoll-tests", common, dependency("proto", "dev"), folder="tests")
+        self.crate("engines", dependency("agent", "dev"), dependency("common", "dev"), folder="tests/engines")
         self.assert_clean()
+
+    def test_what_is_for_tests_only_fails_elsewhere(self):
+        self.crate("agent")
+        self.crate("common")
+        self.crate("engines", dependency("agent"), dependency("common", "dev"), folder="tests/engines")
+        self.assert_found(("tests/engines/Cargo.toml", 5, "crates"))
 
     def test_forbidden_edges_fail_in_every_kind(self):
         self.crate("common", dependency("proto", "dev"))

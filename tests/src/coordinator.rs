@@ -36,6 +36,12 @@ impl Coordinator {
         Self::new("run", None)
     }
 
+    /// `coordinator probe` with a data directory of its own.
+    #[must_use]
+    pub fn probe() -> Self {
+        Self::new("probe", None)
+    }
+
     /// `coordinator sweep` with the data directory of another.
     #[must_use]
     pub fn sweep_beside(other: &Running) -> Self {

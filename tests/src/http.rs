@@ -41,6 +41,16 @@ fn taken_apart(url: &str, mut answer: ureq::http::Response<ureq::Body>) -> (u16,
     (status, body.unwrap_or_else(|e| panic!("{url}: {e}")))
 }
 
+/// The sum of a counter of an engine's `/metrics`.
+///
+/// # Panics
+/// When it does not answer, or has none of this name.
+#[must_use]
+#[track_caller]
+pub fn metric(url: &str, name: &str) -> u64 {
+    counter(&get(&format!("{url}/metrics")), name)
+}
+
 /// The sum of a counter's samples in Prometheus' text format.
 ///
 /// # Panics

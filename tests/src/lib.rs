@@ -23,6 +23,7 @@ mod wait;
 pub use agent::Agent;
 pub use coordinator::{Coordinator, Finished, Running};
 pub use engine::{Engine, arrival_order};
+pub use http::metric;
 pub use llama::{LlamaRecipe, LlamaServer};
 pub use ports::free_port;
 pub use process::{Ended, Process, descendants, signal};

@@ -45,7 +45,19 @@ impl LlamaRecipe {
     #[must_use]
     #[track_caller]
     pub fn new(model: &str, slots: u32) -> Option<Self> {
-        let [python, script, gguf] = parts(model)?;
+        let [.., gguf] = parts(model)?;
+        Self::of(&gguf, slots)
+    }
+
+    /// For a model in a file.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn of(gguf: &Path, slots: u32) -> Option<Self> {
+        let [python, script, _] = parts("ascii")?;
+        let gguf = gguf.to_owned();
         let folder = TempDir::new().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let port = free_port().port();
         let command =

@@ -3,7 +3,7 @@
 //! Skipped, and said to be, where no real engine is set up.
 
 use plimsoll_tests::{
-    Agent, Coordinator, LlamaRecipe, Signal, brief, count, eventually, free_port, list, signal, text,
+    Agent, Coordinator, LlamaRecipe, Signal, brief, count, eventually, free_port, list, number, signal, text,
 };
 use serde_json::{Value, json};
 
@@ -164,5 +164,58 @@ fn what_cannot_be_launched_is_said_with_the_engines_last_words() {
         .expect_code(1)
         .expect_said(&["the engine that agent local-1 launches", "no such model: /nowhere.gguf"]);
     finished.expect_no_results();
+    expect_gone(&recipe);
+}
+
+#[test]
+fn held_back_tokens_are_counted_and_prove_no_gap() {
+    let Some(recipe) = LlamaRecipe::new("utf8", 4) else { return };
+    let results = sweep(&recipe)
+        .workload(&rows(48))
+        .line("--rates 20 --requests 16 --ignore-eos --token-counts --brief-probe")
+        .finish()
+        .expect_code(0)
+        .results();
+    let mut held_back = 0;
+    for trace in &results.traces {
+        let (tokens, events) = (count(trace, "/output_tokens"), list(trace, "/content_ns").len() as u64);
+        assert_eq!((tokens, count(trace, "/stream_tokens")), (48, 48), "{}", brief(trace));
+        held_back += u64::from(events < tokens);
+        if events < tokens {
+            assert_eq!(trace["itl_evidence"], "many_per_event", "{}", brief(trace));
+            assert!(trace["largest_itl_seconds"].is_null(), "{}", brief(trace));
+        }
+        // TPOT counts tokens, not events.
+        let span = count(trace, "/last_content_ns") - count(trace, "/first_content_ns");
+        let tpot = span as f64 / 1e9 / (tokens - 1) as f64;
+        if span > 0 {
+            assert!((number(trace, "/tpot_seconds") - tpot).abs() < 1e-8, "{}", brief(trace));
+        }
+    }
+    assert!(held_back > 8, "the server held text back in {held_back} answers only");
+    let itl = &results.summary()["latency_seconds"]["itl"];
+    assert!(count(itl, "/n") < 47 * 16, "{itl:#}");
+    expect_gone(&recipe);
+}
+
+#[test]
+fn answers_that_end_by_themselves_come_from_a_launched_server_too() {
+    let Some(recipe) = LlamaRecipe::new("eos", 4) else { return };
+    let results = sweep(&recipe)
+        .workload(&rows(64))
+        .file("--extra-body", "random.json", "{\"temperature\": 1.5, \"seed\": 3}")
+        .line("--rates 20 --requests 16 --token-counts --brief-probe")
+        .finish()
+        .expect_code(0)
+        .results();
+    assert_eq!(results.outcomes()["success"], 16);
+    let ended = results.traces.iter().filter(|t| t["finish_reason"] == "stop").count();
+    assert!(ended > 4, "only {ended} answers ended by themselves");
+    let evidence = &results.summary()["token_evidence"];
+    assert_eq!(
+        (count(evidence, "/counts_compared"), count(evidence, "/counts_differ")),
+        (16, 0),
+        "{evidence:#}"
+    );
     expect_gone(&recipe);
 }

@@ -8,6 +8,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 /// A group that lies below the supervisor's own.
 #[derive(Debug)]
@@ -47,7 +49,13 @@ pub(super) fn kill(path: &Path) {
 
 /// Removes a group whose processes are gone. One that still has some stays.
 pub(super) fn remove(path: &Path) {
-    let _ = fs::remove_dir(path);
+    // To the kernel a process that was waited for may be in its group a moment longer.
+    for _attempt in 0..10 {
+        match fs::remove_dir(path) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => thread::sleep(Duration::from_millis(10)),
+            _ => return,
+        }
+    }
 }
 
 /// The folder of this process's group, if it really is this process's.

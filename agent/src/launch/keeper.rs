@@ -3,7 +3,9 @@
 //! One task owns the [`Engine`]; everybody else has a [`Kept`]. Where it stands is a value that the newest session may
 //! look at whenever it joins; answers to orders go to whoever listens.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::clock::Clock;
 use common::dialect::Dialect;
@@ -11,6 +13,7 @@ use common::fleet::{EngineCard, EngineOrder, EngineStage, EngineState};
 use common::ids::AgentName;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::{Died, Engine, LaunchError, Launcher, Recipe};
 use crate::engine::Secret;
@@ -18,6 +21,10 @@ use crate::probe;
 
 /// Orders that wait: a coordinator gives one at a time.
 const ORDERS: usize = 8;
+/// Within this an end of the engine is noticed: its sockets close a moment before its parent hears of it.
+const NOTICED: Duration = Duration::from_millis(50);
+/// How long an engine that answers no more may take to end.
+const DYING: Duration = Duration::from_secs(30);
 /// Lines of the engine's log in a message; the rest is in the log.
 const LINES: usize = 6;
 
@@ -151,8 +158,7 @@ impl Keeper {
                 died = when(died) => {
                     let message = told(&died);
                     tracing::error!("the engine died: {message}");
-                    let record = engine.record().await;
-                    self.say(EngineStage::Died, message, Some(record));
+                    self.say(EngineStage::Died, message, None);
                 }
             }
         }
@@ -168,7 +174,7 @@ impl Keeper {
     /// Completes when orders can no longer come.
     async fn stage_closed(&self, orders: &mpsc::Receiver<(u64, EngineOrder)>) {
         while !orders.is_closed() {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -184,26 +190,66 @@ impl Keeper {
                     }
                 }
             }
-            EngineOrder::Describe => Ok(()),
+            EngineOrder::Describe => {
+                self.look(engine).await;
+                Ok(())
+            }
             EngineOrder::EmptyCache(_) => Err("this is an order for whoever reaches the engine".into()),
         };
         let record = engine.record().await;
         self.reply(id, done.map(|()| record));
     }
 
+    /// Who has it described wants to know whether it is well, too. An engine whose workers have died may live on for a
+    /// while and fail every request: that is told as its death, and before the answer.
+    async fn look(&self, engine: &mut Engine) {
+        if !self.is_up() {
+            return;
+        }
+        let mut gone = pin!(engine.exited());
+        if let Ok(died) = timeout(NOTICED, &mut gone).await {
+            return self.say(EngineStage::Died, told(&died), None);
+        }
+        let answer = match self.ask().await {
+            Ok(200) => return,
+            Ok(status) => format!("answers HTTP {status}"),
+            Err(why) => format!("does not answer ({why})"),
+        };
+        let message = match timeout(DYING, gone).await {
+            Ok(died) => told(&died),
+            Err(_) => format!("it runs, but {answer} when asked whether it is ready"),
+        };
+        self.say(EngineStage::Died, message, None);
+    }
+
+    fn ready_path(&self) -> String {
+        let Keeping { recipe, dialect, .. } = &self.keeping;
+        recipe.ready_path.clone().unwrap_or_else(|| dialect.traits().ready.to_owned())
+    }
+
+    /// Whether it is ready: a status, or why there is none.
+    fn ask(&self) -> impl Future<Output = Result<u16, String>> + use<> {
+        let Keeping { recipe, agent, api_key, launcher, .. } = &self.keeping;
+        let (url, path, agent, key) =
+            (recipe.base_url.clone(), self.ready_path(), agent.clone(), api_key.clone());
+        let clock: Arc<dyn Clock> = Arc::clone(&launcher.clock);
+        async move { probe::status(&url, &path, agent, key, clock).await }
+    }
+
     /// Waits until it is ready, and says how that goes.
     async fn bring_up(&self, engine: &mut Engine) -> Result<(), String> {
-        let Keeping { recipe, dialect, agent, api_key, launcher } = &self.keeping;
-        let path = recipe.ready_path.clone().unwrap_or_else(|| dialect.traits().ready.to_owned());
-        let clock: &Arc<dyn Clock> = &launcher.clock;
-        let ask =
-            || probe::status(&recipe.base_url, &path, agent.clone(), api_key.clone(), Arc::clone(clock));
-        let ready = engine.wait_ready(&path, ask, |waiting| {
-            let log = waiting.log_line.as_deref().unwrap_or("nothing yet");
-            let seconds = waiting.waited.as_secs_f64();
-            let message = format!("starting for {seconds:.0} s: {}; its log: {log}", waiting.answer);
-            self.say(EngineStage::Starting, message, None);
-        });
+        let recipe = &self.keeping.recipe;
+        let path = self.ready_path();
+        let ready = engine.wait_ready(
+            &path,
+            || self.ask(),
+            |waiting| {
+                let log = waiting.log_line.as_deref().unwrap_or("nothing yet");
+                let seconds = waiting.waited.as_secs_f64();
+                let message = format!("starting for {seconds:.0} s: {}; its log: {log}", waiting.answer);
+                self.say(EngineStage::Starting, message, None);
+            },
+        );
         match ready.await {
             Ok(took) => {
                 let message = format!("{} is ready {:.1} s after its start", recipe.name, took.as_secs_f64());

@@ -8,7 +8,7 @@
 //! - [`recipe`] reads a recipe: a TOML file that says how one engine is started. No shell is ever used.
 //! - [`Engine`] is the agent's handle: `start`, `wait_ready`, `stop`, `restart`, `exited`, `record`.
 //! - [`Kept`] is an engine that is kept for as long as the agent lives, as the session sees it.
-//! - [`supervise`] is a process of its own between agent and engine. It ends the engine's whole process tree when the
+//! - [`supervise()`] is a process of its own between agent and engine. It ends the engine's whole process tree when the
 //!   agent says so or is gone, however it went. `protocol` is what the two say to each other, `tree` and `cgroup` find
 //!   the processes, `supervised` is the agent's end.
 //! - `port` says whose a port is, `log` reads the end of a log, `scrub` keeps secrets out of all of it.

@@ -174,8 +174,12 @@ fn start(order: &Order) -> Result<(tree::Process, Option<PathBuf>), Event> {
     let started = command.spawn();
     let group = group.and_then(Cgroup::leave);
     // Nobody has waited for it yet: even if it has ended, it is there to be read.
-    let first = started.and_then(|child| {
-        tree::read(child.id().cast_signed()).ok_or_else(|| io::Error::other("/proc does not show it"))
+    let first = started.and_then(|mut child| match tree::read(child.id().cast_signed()) {
+        Some(first) => Ok(first),
+        None => {
+            let _ = child.kill();
+            Err(io::Error::other("/proc does not show it, so it could not be ended"))
+        }
     });
     match first {
         Ok(first) => Ok((first, group)),

@@ -7,7 +7,7 @@ STUB_DIR         folder for what it notes down:
 STUB_PORT        the port; otherwise the one after --port
 STUB_READY       the path that is answered; every other gets a 404
 STUB_BUSY        how often that is a 503 before it is a 200
-STUB_CLOSED      for how many seconds the port stays closed
+STUB_GATE        the port stays closed until STUB_DIR has a file called open
 STUB_SAY         written to standard error at the start
 STUB_CRASH       exit status, taken instead of opening the port
 STUB_DIE         exit status, taken after the first 200
@@ -95,7 +95,8 @@ def main():
         child(kind)
     if "STUB_CRASH" in os.environ:
         sys.exit(int(os.environ["STUB_CRASH"]))
-    time.sleep(float(os.environ.get("STUB_CLOSED", "0")))
+    while "STUB_GATE" in os.environ and not os.path.exists(os.path.join(FOLDER, "open")):
+        time.sleep(0.01)
     if "STUB_PORT" in os.environ:
         port = int(os.environ["STUB_PORT"])
     else:

@@ -11,10 +11,15 @@ use crate::support::{READY, Stub, expect_gone, get, runs, signal};
 
 #[tokio::test]
 async fn it_is_ready_when_it_answers_200_and_not_before() {
-    let stub = Stub::new(&[("STUB_CLOSED", "0.3"), ("STUB_BUSY", "2"), ("STUB_SAY", "loading")]);
+    let stub = Stub::new(&[("STUB_GATE", "1"), ("STUB_BUSY", "2"), ("STUB_SAY", "loading")]);
     let mut engine = stub.start().await.unwrap();
     let mut seen: Vec<Waiting> = Vec::new();
-    let after = engine.wait_ready(READY, || get(stub.port, READY), |w| seen.push(w.clone())).await.unwrap();
+    let watch = |waiting: &Waiting| {
+        // The first answer is there, so the port may be opened.
+        std::fs::write(stub.path("open"), "").unwrap();
+        seen.push(waiting.clone());
+    };
+    let after = engine.wait_ready(READY, || get(stub.port, READY), watch).await.unwrap();
     assert_eq!(engine.ready_after(), Some(after));
     let answers: Vec<&str> = seen.iter().map(|w| w.answer.as_str()).collect();
     assert!(answers[0].contains("refused"), "the port was closed at first: {answers:?}");
@@ -44,7 +49,7 @@ async fn a_crash_before_it_is_ready_is_told_at_once_with_status_and_log() {
 async fn what_is_not_ready_in_time_is_told_with_its_last_answer() {
     let stub = Stub::with_fields(
         &[("STUB_BUSY", "100000"), ("STUB_SAY", "still loading")],
-        "[ready]\ntimeout_seconds = 1",
+        "[ready]\ntimeout_seconds = 2",
     );
     let mut engine = stub.start().await.unwrap();
     // However slow the host is, at the end it has answered at least once.
@@ -54,7 +59,7 @@ async fn what_is_not_ready_in_time_is_told_with_its_last_answer() {
     let error = stub.wait_ready(&mut engine, READY).await.unwrap_err();
     let LaunchError::NotReady { answer, log, waited, .. } = &error else { panic!("{error}") };
     assert_eq!(answer, "HTTP 503");
-    assert!(*waited >= Nanos::from_secs(1));
+    assert!(*waited >= Nanos::from_secs(2));
     assert_eq!(log.tail.last().unwrap(), "still loading");
     // It was not ended by that: what to do is the caller's to say.
     assert!(runs(engine.pid().unwrap()));

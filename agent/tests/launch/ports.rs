@@ -31,7 +31,7 @@ async fn a_second_engine_on_the_port_of_the_first_is_refused_and_the_first_lives
 #[tokio::test]
 async fn a_port_that_somebody_else_takes_meanwhile_is_an_error_of_the_stop() {
     // An engine that never opens its port, so that the port is there for another to take.
-    let stub = Stub::new(&[("STUB_CLOSED", "1000")]);
+    let stub = Stub::new(&[("STUB_GATE", "1")]);
     let mut engine = stub.start().await.unwrap();
     stub.expect_pids(&["first"]);
     let held = std::net::TcpListener::bind(("127.0.0.1", stub.port)).unwrap();

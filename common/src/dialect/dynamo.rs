@@ -19,9 +19,10 @@ pub(super) static DYNAMO: Traits = Traits {
     version: None,
     settings: None,
     metrics: Some(Metrics {
-        path: "/metrics",
         running: Some("dynamo_frontend_inflight_requests"),
         waiting: Some("dynamo_frontend_queued_requests"),
+        ttft: Some("dynamo_frontend_time_to_first_token_seconds"),
+        ..Metrics::at("/metrics")
     }),
     cache_reset: Some(CacheReset { path: "/reset_prefix_cache", success: None, needs: None }),
 };

@@ -20,9 +20,12 @@ pub(super) static LLAMACPP: Traits = Traits {
     settings: Some("/props"),
     // With --metrics only.
     metrics: Some(Metrics {
-        path: "/metrics",
         running: Some("llamacpp:requests_processing"),
         waiting: Some("llamacpp:requests_deferred"),
+        prefix_hits: Some("llamacpp:prompt_tokens_cached_total"),
+        generated_tokens: Some("llamacpp:tokens_predicted_total"),
+        prompt_tokens: Some("llamacpp:prompt_tokens_total"),
+        ..Metrics::at("/metrics")
     }),
     // Slots are erased one by one, and only with --slot-save-path: start it with --no-cache-prompt instead.
     cache_reset: None,

@@ -21,9 +21,11 @@ pub(super) static LMDEPLOY: Traits = Traits {
     settings: None,
     // With --enable-metrics only.
     metrics: Some(Metrics {
-        path: "/metrics",
         running: Some("lmdeploy:num_requests_running"),
         waiting: Some("lmdeploy:num_requests_waiting"),
+        kv_cache_usage: Some("lmdeploy:gpu_cache_usage_perc"),
+        ttft: Some("lmdeploy:time_to_first_token_seconds"),
+        ..Metrics::at("/metrics")
     }),
     cache_reset: None,
 };

@@ -109,6 +109,45 @@ pub struct Metrics {
     pub running: Option<&'static str>,
     /// The gauge of requests that wait.
     pub waiting: Option<&'static str>,
+    /// The gauge of the share of the KV cache that is in use, 0 to 1.
+    pub kv_cache_usage: Option<&'static str>,
+    /// The counter of prompt tokens looked up in the prefix cache.
+    pub prefix_queries: Option<&'static str>,
+    /// The counter of prompt tokens found there.
+    pub prefix_hits: Option<&'static str>,
+    /// The counter of requests that lost their place in the batch.
+    pub preemptions: Option<&'static str>,
+    /// The counter of output tokens.
+    pub generated_tokens: Option<&'static str>,
+    /// The counter of prompt tokens.
+    pub prompt_tokens: Option<&'static str>,
+    /// The histogram or summary of its own TTFT, seconds.
+    pub ttft: Option<&'static str>,
+    /// The histogram of time in its queue, seconds.
+    pub queue_time: Option<&'static str>,
+    /// The histogram of whole requests, seconds.
+    pub e2e: Option<&'static str>,
+}
+
+impl Metrics {
+    /// At `path`, with no names yet.
+    #[must_use]
+    pub const fn at(path: &'static str) -> Self {
+        Self {
+            path,
+            running: None,
+            waiting: None,
+            kv_cache_usage: None,
+            prefix_queries: None,
+            prefix_hits: None,
+            preemptions: None,
+            generated_tokens: None,
+            prompt_tokens: None,
+            ttft: None,
+            queue_time: None,
+            e2e: None,
+        }
+    }
 }
 
 /// A POST that empties the prefix cache.

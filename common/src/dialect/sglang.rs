@@ -20,9 +20,17 @@ pub(super) static SGLANG: Traits = Traits {
     settings: Some("/server_info"),
     // With --enable-metrics only.
     metrics: Some(Metrics {
-        path: "/metrics",
         running: Some("sglang:num_running_reqs"),
         waiting: Some("sglang:num_queue_reqs"),
+        kv_cache_usage: Some("sglang:token_usage"),
+        prefix_hits: Some("sglang:cached_tokens_total"),
+        preemptions: Some("sglang:num_retracted_requests_total"),
+        generated_tokens: Some("sglang:generation_tokens_total"),
+        prompt_tokens: Some("sglang:prompt_tokens_total"),
+        ttft: Some("sglang:time_to_first_token_seconds"),
+        queue_time: Some("sglang:queue_time_seconds"),
+        e2e: Some("sglang:e2e_request_latency_seconds"),
+        ..Metrics::at("/metrics")
     }),
     // 400 while requests run.
     cache_reset: Some(CacheReset { path: "/flush_cache", success: None, needs: None }),

@@ -20,9 +20,14 @@ pub(super) static TENSORRT_LLM: Traits = Traits {
     settings: Some("/server_info"),
     // /metrics is something else: a JSON list that is emptied by reading it.
     metrics: Some(Metrics {
-        path: "/prometheus/metrics",
         running: Some("trtllm_num_requests_running"),
         waiting: Some("trtllm_num_requests_waiting"),
+        kv_cache_usage: Some("trtllm_kv_cache_utilization"),
+        prefix_hits: Some("trtllm_prompt_cached_tokens_total"),
+        ttft: Some("trtllm_time_to_first_token_seconds"),
+        queue_time: Some("trtllm_request_queue_time_seconds"),
+        e2e: Some("trtllm_e2e_request_latency_seconds"),
+        ..Metrics::at("/prometheus/metrics")
     }),
     // A restart, or enable_block_reuse: false.
     cache_reset: None,

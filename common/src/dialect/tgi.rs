@@ -18,9 +18,10 @@ pub(super) static TGI: Traits = Traits {
     version: Some(JsonAt { path: "/info", pointer: "/version" }),
     settings: Some("/info"),
     metrics: Some(Metrics {
-        path: "/metrics",
         running: Some("tgi_batch_current_size"),
         waiting: Some("tgi_queue_size"),
+        queue_time: Some("tgi_request_queue_duration"),
+        ..Metrics::at("/metrics")
     }),
     cache_reset: None,
 };

@@ -20,6 +20,11 @@ const SHOWN: usize = 87;
 /// Between two lines about an engine that starts.
 const SAY_EVERY: Nanos = Nanos::from_secs(10);
 
+/// The engine ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[error("the engine died: {0}")]
+pub(super) struct EngineDied(pub(super) String);
+
 /// Waits until the engine that `agent` launches is ready. `last` is what was heard of it so far. None when the
 /// operator stopped it.
 pub(super) async fn ready(
@@ -79,7 +84,7 @@ pub(super) async fn order(
         match state.stage {
             EngineStage::Done if state.order == id => return Ok(Some(state)),
             EngineStage::Failed if state.order == id => bail!("agent {agent}: {}", state.message),
-            EngineStage::Died => bail!("the engine died: {}", state.message),
+            EngineStage::Died => bail!(EngineDied(state.message)),
             _ => {}
         }
     }

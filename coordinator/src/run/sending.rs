@@ -13,7 +13,8 @@ use common::ids::{AgentName, Epoch, RunId, TrialId};
 use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
 use common::validity::{Reason, ReasonKind};
 
-use super::{Gathered, Gathering, Means, RunOutcome, engine};
+use super::engine::{self, EngineDied};
+use super::{Gathered, Gathering, Means, RunOutcome};
 use crate::analysis::{Lines, analyse};
 use crate::fleet::ToAgent;
 use crate::ingest::{self, IngestHandle};
@@ -185,6 +186,14 @@ impl<'m, 'a> Sending<'m, 'a> {
         engine::order(agent, self.engine_orders, order, &mut with).await
     }
 
+    /// How the engine that was launched has ended, if it has.
+    async fn engine_is_dead(&mut self) -> Option<String> {
+        let launcher = self.launcher.clone()?;
+        let said = self.order(&launcher, EngineOrder::Describe).await;
+        let EngineDied(how) = said.err()?.downcast().ok()?;
+        Some(how)
+    }
+
     /// What is on record of the engine that was launched, its log to the end included.
     async fn describe_engine(&mut self) {
         let Some(launcher) = self.launcher.clone() else { return };
@@ -246,6 +255,11 @@ impl<'m, 'a> Sending<'m, 'a> {
                 }
             }
             Ending::Ran { drained, lost, stopped, engine_died, .. } => {
+                // Its last answers may have been cut, and all agents drained, before its end was told.
+                let engine_died = match engine_died {
+                    None => self.engine_is_dead().await,
+                    known => known,
+                };
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
                 let trial = KeptTrial {

@@ -154,6 +154,8 @@ pub struct Expected {
     pub output: String,
     /// Text of the reasoning.
     pub reasoning: String,
+    /// The engine's own time to the first token and for the rest, in nanoseconds, where it says it.
+    pub engine_time: Option<(u64, u64)>,
     /// Tokens that the engine really generated and counts, whether or not it says so.
     pub generated: u64,
 }
@@ -177,6 +179,7 @@ impl Expected {
             itl: Itl::None,
             output: String::new(),
             reasoning: String::new(),
+            engine_time: None,
             generated: 0,
         }
     }

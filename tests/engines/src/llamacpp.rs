@@ -194,7 +194,7 @@ impl Voice for Speech {
             Api::Completions => completion(stage, &choice, &or_null(logprobs), None, "", &timed),
             Api::Chat => event(stage, &choice, None, &timed),
         };
-        stage.out.send(&event, Carries::text(channel, &text).shows(shown).total(total));
+        stage.out.send(&event, Carries::text(channel, &text).shows(shown).total(total).time(total.map(time)));
     }
 
     fn end(&self, stage: &mut Stage<'_>) {
@@ -214,7 +214,12 @@ impl Voice for Speech {
         if stage.api() == Api::Completions {
             // Usage stands here whether or not it was asked for.
             let last = completion(stage, "\"\"", "null", finish, &usage, &timed);
-            let carries = Carries::nothing().finish(finish).usage(Some(counts)).total(total).shows(shown);
+            let carries = Carries::nothing()
+                .finish(finish)
+                .usage(Some(counts))
+                .total(total)
+                .shows(shown)
+                .time(total.map(time));
             stage.out.send(&last, carries);
             return stage.done();
         }
@@ -222,13 +227,23 @@ impl Voice for Speech {
         let (on_finish, total_there) = if asked { ("", None) } else { (timed.as_str(), total) };
         let shown_there = shown.filter(|_| !asked);
         let last = event(stage, r#""delta":{}"#, finish, on_finish);
-        stage.out.event(&last, Carries::nothing().finish(finish).total(total_there).shows(shown_there));
+        stage.out.event(
+            &last,
+            Carries::nothing()
+                .finish(finish)
+                .total(total_there)
+                .shows(shown_there)
+                .time(total_there.map(time)),
+        );
         if asked {
             let last = format!(
                 "data: {{\"choices\":[],{CREATED},{},{MODEL},\"object\":\"chat.completion.chunk\"{usage}{timed}}}\n\n",
                 id(stage)
             );
-            stage.out.event(&last, Carries::nothing().usage(Some(counts)).total(total).shows(shown));
+            stage.out.event(
+                &last,
+                Carries::nothing().usage(Some(counts)).total(total).shows(shown).time(total.map(time)),
+            );
         }
         stage.out.flush();
         stage.done();
@@ -277,6 +292,11 @@ fn timings(stage: &Stage<'_>, predicted: u64) -> String {
     format!(
         r#"{{"cache_n":{cached},"prompt_n":{computed},"prompt_ms":0.441,"prompt_per_token_ms":0.441,"prompt_per_second":2267.573696145125,"predicted_n":{predicted},"predicted_ms":{predicted}.5,"predicted_per_token_ms":1.0,"predicted_per_second":1000.0}}"#
     )
+}
+
+/// What those timings say.
+fn time(predicted: u64) -> (u64, u64) {
+    (441_000, predicted * 1_000_000 + 500_000)
 }
 
 /// In the shape of chat, whatever the endpoint.

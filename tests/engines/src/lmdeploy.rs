@@ -108,7 +108,7 @@ impl Voice for Speech {
         let listed = if logprobs { format!(", \"logprobs\": {}", listed(&tokens)) } else { String::new() };
         let usage = if stage.ask.include_usage { ", \"usage\": null" } else { "" };
         let event =
-            format!("data: {{{}, \"choices\": [{{{choice}{listed}{finished}}}]{usage}}}\n\n", id(stage));
+            format!("data: {{{}, \"choices\": [{{{choice}{listed}{finished}}}]{usage}}}\n\n", id(stage, " "));
         let shown = logprobs.then_some(tokens.len() as u64);
         stage.out.send(&event, Carries::text(channel, &text).shows(shown).finish(finish));
     }
@@ -121,12 +121,12 @@ impl Voice for Speech {
             let event = match stage.api() {
                 Api::Completions => format!(
                     "data: {{{}, \"choices\": [], \"usage\": {{\"prompt_tokens\": {prompt}, \"total_tokens\": {total}, \"completion_tokens\": {completion}}}}}\n\n",
-                    id(stage)
+                    id(stage, " ")
                 ),
                 // Here pydantic writes it: no blanks.
                 Api::Chat => format!(
                     "data: {{{},\"choices\":[],\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{total},\"completion_tokens\":{completion}}}}}\n\n",
-                    id(stage).replace("\": ", "\":").replace(", \"", ",\"")
+                    id(stage, "")
                 ),
             };
             stage.out.send(&event, Carries::nothing().usage(Some(usage)));
@@ -142,13 +142,19 @@ impl Voice for Speech {
     }
 }
 
-fn id(stage: &Stage<'_>) -> String {
+/// With this behind each colon and comma.
+fn id(stage: &Stage<'_>, blank: &str) -> String {
     let number = stage.answer.number;
     let (id, object) = match stage.api() {
         Api::Completions => (format!("{number}"), "text_completion"),
         Api::Chat => (format!("chatcmpl-{number:022}"), "chat.completion.chunk"),
     };
-    format!("\"id\": \"{id}\", \"object\": \"{object}\", \"created\": 1795978271, \"model\": \"tiny\"")
+    let fields = [("id", id.as_str()), ("object", object), ("created", "1795978271"), ("model", "tiny")];
+    let show = |(name, value): (&str, &str)| {
+        let quote = if name == "created" { "" } else { "\"" };
+        format!("\"{name}\":{blank}{quote}{value}{quote}")
+    };
+    fields.map(show).join(&format!(",{blank}"))
 }
 
 fn listed(tokens: &[Token]) -> String {

@@ -113,9 +113,9 @@ impl Voice for Speech {
         if text.is_empty() && finish.is_none() {
             return;
         }
-        // One probability, not a list: that of the token that brought the text.
+        // One probability, not a list: that of the token that brought the text. It counts nothing, for tokens whose
+        // text was held back come with it.
         let logprobs = stage.ask.logprobs.then(|| tokens.last().map(entry)).flatten();
-        let shown = logprobs.as_ref().map(|_| 1);
         let (event, usage) = match stage.api() {
             // Completions have no usage at all.
             Api::Completions => {
@@ -142,7 +142,7 @@ impl Voice for Speech {
                 (event(stage, &choice, "chat.completion.chunk", &told), usage)
             }
         };
-        stage.out.send(&event, Carries::text(channel, &text).shows(shown).usage(usage).finish(finish));
+        stage.out.send(&event, Carries::text(channel, &text).usage(usage).finish(finish));
     }
 
     fn end(&self, stage: &mut Stage<'_>) {

@@ -34,7 +34,7 @@ impl Stack {
                 "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nDate: {DATE}\r\nTransfer-Encoding: chunked\r\n\r\n"
             ),
             Self::Httplib => "HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nAccess-Control-Allow-Origin: \r\n\
-                 X-Accel-Buffering: yes\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
+                 X-Accel-Buffering: no\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
                  Keep-Alive: timeout=5, max=100\r\n\r\n"
                 .to_owned(),
         }

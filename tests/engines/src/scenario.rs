@@ -1,6 +1,7 @@
 //! The misbehaviours that can be asked for, by the start of a prompt: `scenario:NAME rest of the prompt`.
 //!
-//! The names in brackets are the reports in the engine notes. An engine that does not know a scenario answers as
+//! What goes wrong in the middle does so at the fourth event; an answer that is shorter ends well. The names in brackets
+//! are the reports in the engine notes. An engine that does not know a scenario answers as
 //! usual; [`crate::Engine::scenarios`] says which it knows, and its own file what it then sends.
 
 /// What goes on in an answer.

@@ -27,6 +27,8 @@ pub(crate) struct Carries {
     total: Option<u64>,
     usage: Option<Usage>,
     finish: Option<String>,
+    /// Nanoseconds to the first token and for the rest.
+    time: Option<(u64, u64)>,
 }
 
 impl Carries {
@@ -55,6 +57,12 @@ impl Carries {
     /// The engine's counts.
     pub(crate) fn usage(mut self, usage: Option<Usage>) -> Self {
         self.usage = usage;
+        self
+    }
+
+    /// The engine's own time, in nanoseconds: to the first token, and for the rest.
+    pub(crate) fn time(mut self, time: Option<(u64, u64)>) -> Self {
+        self.time = time;
         self
     }
 
@@ -168,8 +176,9 @@ impl Script {
     }
 
     fn note(&mut self, carries: Carries, line_end: usize) {
-        let Carries { text, shows, total, usage, finish } = carries;
+        let Carries { text, shows, total, usage, finish, time } = carries;
         let e = &mut self.expected;
+        e.engine_time = time.or(e.engine_time);
         if finish.is_some() {
             e.finish_reason = finish;
         }

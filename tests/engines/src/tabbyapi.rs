@@ -166,9 +166,10 @@ impl Voice for Speech {
             (None, _) => ", \"eos_reason\": \"max_new_tokens\"",
         };
         let told = usage.map_or(String::new(), |usage| format!(", \"usage\": {}", told(&usage)));
+        let time = usage.map(|_| (20_000_000, 310_000_000));
         let event =
             event(stage, &format!("{content}, \"finish_reason\": {}{eos}", reason(Some(finish))), &told);
-        stage.out.send(&event, Carries::nothing().finish(Some(finish)).usage(usage));
+        stage.out.send(&event, Carries::nothing().finish(Some(finish)).usage(usage).time(time));
         stage.done();
     }
 

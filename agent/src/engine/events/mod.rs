@@ -16,6 +16,8 @@ use self::json::{BAD_COUNT, Payload};
 use super::sse;
 
 /// What an event means.
+// Made for each event and moved once: a box would be an allocation for each event.
+#[expect(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meaning<'a> {
     /// `[DONE]`.

@@ -36,6 +36,9 @@ pub(crate) fn check(case: &Case, trace: &Trace, expected: &Expected) {
     assert_eq!(facts.itl_evidence, itl(expected.itl), "{told}: ITL");
     assert_eq!(facts.finish_reason, expected.finish_reason, "{told}: finish reason");
     assert_eq!(facts.done_seen, expected.done_seen, "{told}: end mark");
+    let time = facts.engine_time;
+    let said = time.first_token.zip(time.generation).map(|(first, rest)| (first.0, rest.0));
+    assert_eq!(said, expected.engine_time, "{told}: the engine's own time");
     let few = expected.output_tokens.is_some_and(|n| n < u64::from(case.prepared.max_tokens));
     let short = case.flavour.ignore_eos && few && facts.outcome.is_success();
     assert_eq!(facts.short_output, short, "{told}: short output");

@@ -164,6 +164,7 @@ fn where_a_dialect_has_token_counts_every_event_with_text_has_one() {
 #[test]
 fn log_probabilities_come_where_the_dialect_says_so() {
     let probable = Flavour { logprobs: true, ..PLAIN };
+    // Of serve_py nothing is known.
     for engine in engines::all().iter().filter(|e| e.name() != "serve_py") {
         let dialect = dialect(&**engine);
         for api in APIS {

@@ -12,6 +12,7 @@ mod check;
 mod dialects;
 mod engines;
 mod http;
+mod no_evidence;
 mod recordings;
 mod sockets;
 mod splits;
