@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agent::engine::{Client, ClientConfig, Outgoing, Requests, TrialClock};
 use common::clock::{Clock, SystemClock};
-use common::ids::{ArrivalIndex, Nanos};
-use common::plan::{Api, Target};
+use common::ids::ArrivalIndex;
+use common::plan::Target;
 use common::trace::{Trace, Unsent};
 use common::workload::{Row, RowBody};
 use tokio::sync::watch;
@@ -63,19 +63,8 @@ impl Rig {
 /// The plan's part about the engine, with the timeouts of the command line.
 pub(crate) fn target(port: u16) -> anyhow::Result<Target> {
     Ok(Target {
-        base_url: format!("http://127.0.0.1:{port}").parse()?,
-        dialect: common::dialect::Dialect::OPENAI,
         model: Some("sim".to_owned()),
-        api: Api::Completions,
-        ignore_eos: false,
-        logprobs: false,
-        token_counts: false,
-        extra_body: serde_json::Map::new(),
-        headers: Vec::new(),
         default_max_tokens: 128,
-        connect_timeout: Nanos::from_secs(10),
-        total_timeout: Nanos::from_secs(120),
-        idle_timeout: Nanos::from_secs(30),
-        keep_text: true,
+        ..Target::plain(format!("http://127.0.0.1:{port}").parse()?)
     })
 }

@@ -41,4 +41,5 @@ pub use log::{LogEnd, LogFacts};
 pub use port::Owner;
 pub use protocol::Exit;
 pub use recipe::{Recipe, RecipeError};
+pub(crate) use scrub::is_secret_option;
 pub use supervise::{SUPERVISE, supervise};

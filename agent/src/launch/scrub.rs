@@ -23,7 +23,7 @@ fn is_plain(value: &str) -> bool {
 }
 
 /// Options whose value is a secret: by their last word, because `--max-num-batched-tokens` is not one.
-fn is_secret_option(word: &str) -> bool {
+pub(crate) fn is_secret_option(word: &str) -> bool {
     let Some(option) = word.strip_prefix('-') else { return false };
     let last = option.rsplit(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
     ["key", "apikey", "token", "secret", "password", "passwd"].contains(&last.as_str())

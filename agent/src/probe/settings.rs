@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::engine::Secret;
+use crate::launch::is_secret_option;
 
 /// Settings longer than this as JSON are not kept: they are no settings.
 const MAX_BYTES: usize = 512 << 10;
@@ -62,10 +63,6 @@ fn is_secret_name(name: &str) -> bool {
     whole.contains(&name.as_str())
         || ends.iter().any(|end| name.ends_with(end))
         || has.iter().any(|part| name.contains(part))
-}
-
-fn is_secret_option(word: &str) -> bool {
-    word.strip_prefix("--").is_some_and(is_secret_name)
 }
 
 /// Hides the value of options such as `--api-key` in a command line that is one string.

@@ -6,7 +6,7 @@ use agent::engine::stream::{BodyEnd, Read, Rules, Stream};
 use agent::engine::{Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Nanos};
-use common::plan::{Api, Target};
+use common::plan::Target;
 use common::trace::{Trace, Unsent};
 use common::workload::{Row, RowBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -125,20 +125,10 @@ impl Wire {
 
 pub(crate) fn target(port: u16) -> Target {
     Target {
-        base_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
-        dialect: common::dialect::Dialect::OPENAI,
         model: Some("m".into()),
-        api: Api::Completions,
-        ignore_eos: false,
-        logprobs: false,
-        token_counts: false,
-        extra_body: serde_json::Map::new(),
-        headers: Vec::new(),
-        default_max_tokens: 16,
-        connect_timeout: Nanos::from_secs(10),
         total_timeout: Nanos::from_secs(20),
         idle_timeout: Nanos::from_secs(20),
-        keep_text: true,
+        ..Target::plain(format!("http://127.0.0.1:{port}").parse().unwrap())
     }
 }
 

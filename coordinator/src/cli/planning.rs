@@ -281,13 +281,8 @@ pub(super) fn engine(options: &EngineOptions, api: Api) -> anyhow::Result<Target
     if let Some(field) = RESERVED_BODY_FIELDS.iter().find(|f| extra_body.contains_key(**f)) {
         bail!("--extra-body: field `{field}` is set by plimsoll; use its own option, or the workload");
     }
+    let base_url = options.base_url.as_deref().unwrap_or(DEFAULT_BASE_URL);
     Ok(Target {
-        base_url: options
-            .base_url
-            .as_deref()
-            .unwrap_or(DEFAULT_BASE_URL)
-            .parse()
-            .map_err(|e| anyhow!("--base-url {e}"))?,
         dialect: options.dialect.unwrap_or_default(),
         model: options.model.clone(),
         api,
@@ -296,11 +291,10 @@ pub(super) fn engine(options: &EngineOptions, api: Api) -> anyhow::Result<Target
         token_counts: options.token_counts,
         extra_body,
         headers: options.header.iter().map(|h| header(h)).collect::<anyhow::Result<_>>()?,
-        default_max_tokens: 16,
         connect_timeout: time("--connect-timeout", &options.connect_timeout)?,
         total_timeout: time("--timeout", &options.timeout)?,
         idle_timeout: time("--idle-timeout", &options.idle_timeout)?,
-        keep_text: true,
+        ..Target::plain(base_url.parse().map_err(|e| anyhow!("--base-url {e}"))?)
     })
 }
 

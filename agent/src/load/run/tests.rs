@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Epoch};
-use common::plan::{Api, Target};
+use common::plan::Target;
 
 use super::*;
 use crate::engine::{ClientConfig, Prepared};
@@ -13,20 +13,10 @@ use crate::engine::{ClientConfig, Prepared};
 fn client(clock: &TrialClock) -> Arc<Client> {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let target = Target {
-        base_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
-        dialect: common::dialect::Dialect::OPENAI,
-        model: None,
-        api: Api::Completions,
-        ignore_eos: false,
-        logprobs: false,
-        token_counts: false,
-        extra_body: serde_json::Map::new(),
-        headers: Vec::new(),
         default_max_tokens: 1,
-        connect_timeout: Nanos::from_secs(10),
         total_timeout: Nanos::from_secs(10),
         idle_timeout: Nanos::from_secs(10),
-        keep_text: true,
+        ..Target::plain(format!("http://127.0.0.1:{port}").parse().unwrap())
     };
     let (agent, run) = ("a".parse().unwrap(), "r".parse().unwrap());
     let config = ClientConfig { target, api_key: None, agent, run, trial: "0".into() };
