@@ -25,6 +25,7 @@ pub mod slo;
 pub mod split;
 pub mod stats;
 pub mod summary;
+pub mod telemetry;
 pub mod trace;
 pub mod validity;
 pub mod workload;
