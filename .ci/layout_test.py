@@ -217,6 +217,14 @@ class Texts(Tree):
         self.write("agent/src/b.rs", "fn f() {\n    unsafe { g() }\n}\n")
         self.assert_found(("agent/src/b.rs", 2, "unsafe"))
 
+    def test_unsafe_is_left_to_the_boundaries_to_c(self):
+        self.write("tests/fake-nvml/src/ffi.rs", "unsafe fn f() {}\n")
+        self.write("tests/fake-nvml/src/ffi/device.rs", "unsafe fn f() {}\n")
+        self.assert_clean()
+        self.write("tests/fake-nvml/src/world.rs", "unsafe fn f() {}\n")
+        self.write("tests/fake-nvml/tests/ffi.rs", "unsafe fn f() {}\n")
+        self.assert_found(("tests/fake-nvml/src/world.rs", 1, "unsafe"), ("tests/fake-nvml/tests/ffi.rs", 1, "unsafe"))
+
     def test_unfinished_code_fails(self):
         self.write("agent/src/a.rs", "// todo!() is refused\nfn f() { mktemp(\"XXXXXX\") }\n")
         self.assert_clean()

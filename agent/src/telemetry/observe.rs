@@ -1,0 +1,252 @@
+//! The loop of one observation.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::clock::Clock;
+use common::fleet::Observation;
+use common::ids::{AgentName, Incarnation, Seq};
+use common::offset::Estimate;
+use common::plan::Target;
+use common::telemetry::series::{self, Frame};
+use common::telemetry::{ClockSample, Event, EventKind, Record};
+use tokio::time::{MissedTickBehavior, Timeout, interval, timeout};
+
+use super::engine::Page;
+use super::host::{HostLook, tree};
+use crate::engine::Secret;
+use crate::probe;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// The engine's metrics are waited for this long: what comes later belongs to the next look.
+const SCRAPE: Duration = Duration::from_millis(900);
+/// The coordinator's answer is waited for this long; then the same is sent again, which does no harm.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Frames that wait for the network, one a second: what is older is dropped.
+const KEPT: usize = 900;
+/// Frames of one call.
+const AT_ONCE: usize = 60;
+
+/// What an observation works with.
+pub struct Means {
+    /// This agent.
+    pub agent: AgentName,
+    /// Its process.
+    pub incarnation: Incarnation,
+    /// Of the engine.
+    pub api_key: Option<Secret>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The coordinator's clock, as far as it is known.
+    pub offset: Box<dyn Fn() -> Option<Estimate> + Send + Sync>,
+    /// The first process of the engine, where it is known.
+    pub engine: Box<dyn Fn() -> Option<i32> + Send + Sync>,
+    /// What the GPUs' sampler has recorded since the last call.
+    pub gpus: Box<dyn Fn() -> Vec<Record> + Send + Sync>,
+    /// Records that come before all others.
+    pub first: Vec<Record>,
+}
+
+/// Records until it is dropped. `send` gives frames to the coordinator and says below which number they are kept;
+/// `next` is the number of the next record of this process. A call that hangs holds up no look.
+pub async fn observe<S, F>(what: Observation, means: Means, next: &mut Seq, mut send: S)
+where
+    S: FnMut(Vec<Vec<u8>>) -> F,
+    F: Future<Output = Result<Seq, String>>,
+{
+    let mut pulse = interval(EVERY);
+    pulse.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut look = Look::new(what, means);
+    let mut waiting = Waiting::default();
+    // At most one call is under way.
+    let mut sending = None;
+    loop {
+        tokio::select! {
+            answer = answer(&mut sending), if sending.is_some() => {
+                sending = None;
+                waiting.sent(answer);
+            }
+            _ = pulse.tick() => {
+                let mut records = look.records().await;
+                records.extend(waiting.lost(&look));
+                waiting.add(&look.means, records, next);
+                sending = sending.or_else(|| Some(Box::pin(timeout(ANSWER, send(waiting.batch())))));
+            }
+        }
+    }
+}
+
+type Answer = Result<Seq, String>;
+
+async fn answer<F: Future<Output = Answer>>(sending: &mut Option<Pin<Box<Timeout<F>>>>) -> Answer {
+    match sending {
+        Some(call) => match call.await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("the coordinator does not answer within {} s", ANSWER.as_secs())),
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Frames that are not known to be kept.
+#[derive(Default)]
+struct Waiting {
+    /// Each with the number of the record after it.
+    frames: VecDeque<(Seq, Vec<u8>)>,
+    dropped: bool,
+    /// Why the last call failed, when it did.
+    told: String,
+}
+
+impl Waiting {
+    /// Whether something was dropped since the last time.
+    fn lost(&mut self, look: &Look) -> Option<Record> {
+        let dropped = std::mem::take(&mut self.dropped);
+        dropped.then(|| look.event(EventKind::Dropped, "records of some seconds could not be sent in time"))
+    }
+
+    fn add(&mut self, means: &Means, records: Vec<Record>, next: &mut Seq) {
+        let frame =
+            Frame { agent: means.agent.clone(), incarnation: means.incarnation, first_seq: *next, records };
+        match series::encode(&frame) {
+            Ok(bytes) => {
+                *next = frame.next_seq();
+                self.frames.push_back((*next, bytes));
+            }
+            Err(e) => tracing::warn!("a second of telemetry is lost: {e}"),
+        }
+        while self.frames.len() > KEPT {
+            self.frames.pop_front();
+            self.dropped = true;
+        }
+    }
+
+    fn batch(&self) -> Vec<Vec<u8>> {
+        self.frames.iter().take(AT_ONCE).map(|(_, bytes)| bytes.clone()).collect()
+    }
+
+    fn sent(&mut self, answer: Answer) {
+        match answer {
+            Ok(up_to) => {
+                self.frames.retain(|(end, _)| *end > up_to);
+                self.told.clear();
+            }
+            // The same reason every second would bury everything else.
+            Err(reason) if reason != self.told => {
+                tracing::warn!("telemetry waits here: {reason}");
+                self.told = reason;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// One look after the other.
+struct Look {
+    means: Means,
+    /// None while a look is under way.
+    host: Option<HostLook>,
+    /// The engine whose metrics are read.
+    metrics: Option<Target>,
+    find_dialect: bool,
+    /// The engine's metrics could be read the last time.
+    readable: bool,
+}
+
+impl Look {
+    fn new(what: Observation, means: Means) -> Self {
+        let metrics = what.engine.filter(|_| what.metrics);
+        Self {
+            means,
+            host: Some(HostLook::default()),
+            metrics,
+            find_dialect: what.find_dialect,
+            readable: true,
+        }
+    }
+
+    async fn records(&mut self) -> Vec<Record> {
+        let mut records = std::mem::take(&mut self.means.first);
+        records.extend((self.means.gpus)());
+        records.extend((self.means.offset)().map(|estimate| {
+            Record::Clock(ClockSample {
+                at: self.means.clock.monotonic(),
+                offset_ns: estimate.offset_ns,
+                bound_ns: estimate.bound_ns,
+            })
+        }));
+        self.find_dialect().await;
+        let host = self.host();
+        let engine = self.engine();
+        let (host, engine) = tokio::join!(host, engine);
+        self.host = host.as_ref().map(|(look, _)| look.clone());
+        records.extend(host.map(|(_, sample)| Record::Host(sample)));
+        match engine {
+            None => {}
+            Some(Ok(sample)) => {
+                if !std::mem::replace(&mut self.readable, true) {
+                    records.push(self.event(EventKind::Metrics, "the engine's metrics can be read again"));
+                }
+                records.push(Record::Engine(sample));
+            }
+            Some(Err(why)) if std::mem::replace(&mut self.readable, false) => {
+                let message = format!("the engine's metrics cannot be read: {why}");
+                records.push(self.event(EventKind::Metrics, &message));
+            }
+            Some(Err(_)) => {}
+        }
+        records
+    }
+
+    /// Which engine it is, until that is known.
+    async fn find_dialect(&mut self) {
+        let Some(target) = self.metrics.as_mut().filter(|_| self.find_dialect) else { return };
+        let Means { agent, api_key, clock, .. } = &self.means;
+        let asked = probe::dialect(target, agent.clone(), api_key.clone(), Arc::clone(clock));
+        // An engine that is not there yet is asked again.
+        if let Ok(Ok(dialect)) = timeout(SCRAPE, asked).await {
+            (target.dialect, self.find_dialect) = (dialect, false);
+        }
+    }
+
+    fn event(&self, kind: EventKind, message: &str) -> Record {
+        let at = self.means.clock.monotonic();
+        Record::Event(Event { at, gpu: None, kind, code: None, message: message.to_owned() })
+    }
+
+    /// Looking through `/proc` takes milliseconds where there are many processes: not on this thread.
+    async fn host(&self) -> Option<(HostLook, common::telemetry::HostSample)> {
+        let mut look = self.host.clone().unwrap_or_default();
+        let root = (self.means.engine)();
+        let clock = Arc::clone(&self.means.clock);
+        let work = move || {
+            let pids = root.map(tree);
+            let sample = look.sample(clock.monotonic(), pids.as_deref());
+            (look, sample)
+        };
+        tokio::task::spawn_blocking(work).await.ok()
+    }
+
+    async fn engine(&self) -> Option<Result<common::telemetry::EngineSample, String>> {
+        let target = self.metrics.as_ref()?;
+        let Some(metrics) = target.dialect.traits().metrics else {
+            return Some(Err(format!("none are known of an engine of dialect {}", target.dialect)));
+        };
+        let Means { agent, api_key, clock, .. } = &self.means;
+        let before = clock.monotonic();
+        let asked = probe::get(target, metrics.path, agent.clone(), api_key.clone(), Arc::clone(clock));
+        let answer = match timeout(SCRAPE, asked).await {
+            Ok(answer) => answer,
+            Err(_) => return Some(Err(format!("no answer within {} ms", SCRAPE.as_millis()))),
+        };
+        // The middle of the call is nearest to when the engine looked at its counters.
+        let at = common::ids::Nanos(before.0 / 2 + clock.monotonic().0 / 2);
+        Some(answer.and_then(|answer| match answer.status {
+            200 => Ok(Page::read(&answer.body).sample(&metrics, at)),
+            status => Err(format!("GET {}: status {status}", metrics.path)),
+        }))
+    }
+}
