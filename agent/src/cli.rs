@@ -22,7 +22,7 @@ use crate::session::{self, AgentConfig};
 /// Start one on every host that is to send load, before or after the coordinator; it keeps trying to join, serves one
 /// coordinator after another, and ends with ctrl-c.
 #[derive(Debug, Parser)]
-#[command(name = "agent", version, about, long_about)]
+#[command(name = "agent", version, about, long_about, after_help = GPU_COMMANDS)]
 pub struct Options {
     /// Where the coordinator listens, as HOST:PORT
     #[arg(long, value_name = "HOST:PORT")]
@@ -57,13 +57,21 @@ pub struct Options {
     #[arg(long, value_name = "FILE", requires = "engine", help_heading = "Engine")]
     pub engine_overlay: Option<PathBuf>,
 
-    /// Variable of the recipe, as NAME=VALUE; may be repeated
+    /// Variable of the recipe, as NAME=VALUE; may be repeated. A secret is better a line of PLIMSOLL_ENGINE_VARS
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Engine")]
     pub engine_var: Vec<String>,
 
-    /// Send no load: be there for the engine only
-    #[arg(long, requires = "engine", help_heading = "Engine")]
+    /// Send no load: be there for the engine, or its GPUs, only
+    #[arg(long, help_heading = "Engine")]
     pub no_load: bool,
+
+    /// Record what the GPUs of this host draw and do (NVML)
+    #[arg(long, help_heading = "Telemetry")]
+    pub gpu: bool,
+
+    /// NVML's library, where it is not the usual one
+    #[arg(long, value_name = "FILE", requires = "gpu", help_heading = "Telemetry")]
+    pub nvml_lib: Option<PathBuf>,
 
     /// End when the process that started this one is gone: how a coordinator starts its own agents
     #[arg(long, hide = true)]
@@ -73,6 +81,11 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log: LogFormat,
 }
+
+/// Commands that are programs of their own: see `gpu::command`.
+const GPU_COMMANDS: &str = "Two commands are not about a coordinator:
+  agent gpu-check  finds out what telemetry of this host's GPUs is worth, and prints JSON
+  agent gpu-probe  says what CUDA shows this process, and prints JSON";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -119,7 +132,9 @@ fn recipe(path: &Path, overlay: Option<&Path>, vars: &[String]) -> anyhow::Resul
         // Not repeated: a value without its name may be a secret.
         None => Err(anyhow!("--engine-var: expected NAME=VALUE")),
     };
-    let vars = vars.iter().map(split).collect::<anyhow::Result<Vec<_>>>()?;
+    let given = std::env::var("PLIMSOLL_ENGINE_VARS").unwrap_or_default();
+    let given: Vec<String> = given.lines().map(str::to_owned).collect();
+    let vars = given.iter().chain(vars).map(split).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Recipe::load(path, overlay, &vars)?)
 }
 
@@ -145,7 +160,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let engine = match &options.engine {
         None => None,
         Some(path) => {
-            let launcher = Launcher::new(spool.join("engine"), Arc::clone(&clock));
+            let mut launcher = Launcher::new(spool.join("engine"), Arc::clone(&clock));
+            launcher.secrets.extend(api_key.clone());
             let recipe = recipe(path, options.engine_overlay.as_deref(), &options.engine_var)?;
             let dialect = recipe.check_dialect(str::parse::<Dialect>)?;
             Some(Keeping { recipe, dialect, launcher, agent: name.clone(), api_key: api_key.clone() })
@@ -161,6 +177,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             host: facts,
             observer: options.no_load,
             engine: None,
+            gpu: false,
         },
         once: options.once,
         token: secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?,
@@ -168,6 +185,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         clock,
         disk: Arc::new(OsDisk),
         engine,
+        gpu: options.gpu.then(|| options.nvml_lib.map(PathBuf::into_os_string)),
     };
     // One control thread: it has little to do, and the cores are for the load.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

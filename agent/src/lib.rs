@@ -4,7 +4,9 @@
 //! - [`load`] is the load itself: the pacer, the dispatcher, the requests in flight, the drain.
 //! - [`engine`] is the measured path: one request over HTTP, stamped at its reads.
 //! - [`spool`] keeps finished traces on disk until the coordinator has sealed them.
+//! - [`gpu`] reads the GPUs of the engine beside it.
 //! - [`health`] gathers the evidence on which a trial is called late.
+//! - [`telemetry`] records the host, the engine's own metrics and the GPUs beside a run.
 //! - [`host`] says what kind of machine this is.
 //! - [`launch`] starts and ends an engine on this host, from a recipe.
 //!
@@ -13,6 +15,7 @@
 
 pub mod cli;
 pub mod engine;
+pub mod gpu;
 pub mod health;
 pub mod host;
 pub mod launch;
@@ -20,3 +23,4 @@ pub mod load;
 pub mod probe;
 pub mod session;
 pub mod spool;
+pub mod telemetry;

@@ -10,6 +10,10 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == agent::launch::SUPERVISE) {
         return agent::launch::supervise();
     }
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = agent::gpu::command::run(&arguments) {
+        return code;
+    }
     match agent::cli::run(agent::cli::Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -28,6 +28,8 @@ pub struct Introduction {
     pub observer: bool,
     /// The engine that it launches and stops, if it does.
     pub engine: Option<EngineCard>,
+    /// It reads the GPUs of its host.
+    pub gpu: bool,
 }
 
 /// The engine that an agent launches from a recipe on its own host.
@@ -50,6 +52,19 @@ pub enum EngineOrder {
     EmptyCache(Box<Target>),
     /// Say what is on record of it. For the agent that launches it.
     Describe,
+}
+
+/// An agent is to record what happens on its host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The run that it is for.
+    pub run: RunId,
+    /// The engine, as far as it is known: its process is looked for on the agent's host.
+    pub engine: Option<Target>,
+    /// Its metrics are recorded, too.
+    pub metrics: bool,
+    /// Its dialect has to be found out first; nothing is sent to be answered with text.
+    pub find_dialect: bool,
 }
 
 /// Where an engine stands that an agent launches, and how an order was carried out.

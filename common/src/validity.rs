@@ -164,6 +164,13 @@ impl Validity {
         Self { verdict: reasons.first().map_or(Verdict::Valid, |r| r.verdict), reasons }
     }
 
+    /// One more reason.
+    pub fn add(&mut self, reason: Reason) {
+        let mut reasons = std::mem::take(&mut self.reasons);
+        reasons.push(reason);
+        *self = Self::of(reasons);
+    }
+
     /// Nothing speaks against the trial.
     #[must_use]
     pub fn is_valid(&self) -> bool {

@@ -128,6 +128,7 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         workload_sha256: Digest([0; 32]),
         agents: (0..AGENTS).map(agent).collect::<Result<_, _>>()?,
         findings: Vec::new(),
+        start: None,
     };
     let kept = KeptRun {
         version: VERSION,
@@ -138,6 +139,8 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         slo_target: "0.99".parse()?,
         limits: ValidityLimits::default(),
         trials: vec![trial],
+        idle: None,
+        require_gpu: false,
     };
     if let Err(e) = kept.write(&run) {
         bail!("{e}");

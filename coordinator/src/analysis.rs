@@ -109,6 +109,7 @@ pub fn analyse(
         schedule_sha256: trial.schedule_sha256,
         workload_sha256: trial.workload_sha256,
         summary: summariser.finish(),
+        telemetry: None,
     })
 }
 

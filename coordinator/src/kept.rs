@@ -41,6 +41,12 @@ pub struct KeptRun {
     pub limits: ValidityLimits,
     /// The sealed trials, in the order of sending.
     pub trials: Vec<KeptTrial>,
+    /// When the engine was idle before the first trial, by the coordinator's monotonic clock.
+    #[serde(default)]
+    pub idle: Option<(Nanos, Nanos)>,
+    /// A trial without the energy of every GPU of the engine is degraded.
+    #[serde(default)]
+    pub require_gpu: bool,
 }
 
 /// A sealed trial, as kept.
@@ -61,6 +67,9 @@ pub struct KeptTrial {
     pub agents: Vec<KeptAgent>,
     /// What is wrong with it beyond what its traces show.
     pub findings: Vec<Reason>,
+    /// Its start by the coordinator's monotonic clock; none in runs of before telemetry.
+    #[serde(default)]
+    pub start: Option<Nanos>,
 }
 
 /// An agent of a trial, as kept.

@@ -21,4 +21,5 @@ pub mod rpc;
 pub mod run;
 pub mod store;
 pub mod sweep;
+pub mod telemetry;
 pub mod trial;

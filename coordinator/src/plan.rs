@@ -48,6 +48,8 @@ pub struct FleetPlan {
     pub listen: String,
     /// An agent elsewhere launches the engine, and is waited for.
     pub awaits_engine: bool,
+    /// An agent elsewhere reads GPUs, and is waited for.
+    pub awaits_gpu: bool,
     /// How long to wait for them.
     pub join_timeout: Nanos,
 }
@@ -124,6 +126,8 @@ pub struct Plan {
     pub limits: ValidityLimits,
     /// Who sends.
     pub fleet: FleetPlan,
+    /// Send nothing unless the power of a GPU is recorded.
+    pub require_gpu: bool,
     /// What is to be found out about the engine.
     pub engine: EnginePlan,
     /// What the user says about the experiment.

@@ -30,6 +30,7 @@ pub const OWN_FIELDS: &[&str] = &[
     TOKENIZER,
     "agents",
     "probe",
+    "launch",
     "trials",
     "skipped_trials",
     "missing",
@@ -117,7 +118,7 @@ fn plan_json(plan: &Plan) -> Value {
         "warm_connections": plan.warm_connections,
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
-        "between_trials": plan.engine.between.name(),
+        "between_trials": plan.engine.between.name(), "require_gpu": plan.require_gpu,
         "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
     })
 }
@@ -138,18 +139,18 @@ fn workload(plan: &Plan) -> Value {
 }
 
 /// Options whose value is not recorded.
-const VALUE_HIDDEN: &[&str] = &["--header"];
+const VALUE_HIDDEN: &[&str] = &["--header", "--engine-var"];
 
-/// The command line with the values of headers hidden.
+/// The command line with the values of headers and of an engine's variables hidden.
 fn redacted(command_line: &[String]) -> Vec<String> {
     let mut hide = false;
     let mut shown = Vec::with_capacity(command_line.len());
     for word in command_line {
         let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
         if std::mem::take(&mut hide) {
-            shown.push(header_name_only(word));
+            shown.push(name_only(word));
         } else if VALUE_HIDDEN.contains(&name) && name.len() < word.len() {
-            shown.push(format!("{name}={}", header_name_only(&word[name.len() + 1..])));
+            shown.push(format!("{name}={}", name_only(&word[name.len() + 1..])));
         } else {
             hide = VALUE_HIDDEN.contains(&word.as_str());
             shown.push(word.clone());
@@ -158,8 +159,13 @@ fn redacted(command_line: &[String]) -> Vec<String> {
     shown
 }
 
-fn header_name_only(header: &str) -> String {
-    format!("{}: …", header.split(':').next().unwrap_or_default())
+/// `Name: …` or `NAME=…`.
+fn name_only(word: &str) -> String {
+    match word.find([':', '=']) {
+        Some(at) if word[at..].starts_with('=') => format!("{}=…", &word[..at]),
+        Some(at) => format!("{}: …", &word[..at]),
+        None => "…".to_owned(),
+    }
 }
 
 /// What the user says wins over what was found out, object by object.
@@ -170,6 +176,16 @@ fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
             _ => _ = into.insert(key.clone(), value.clone()),
         }
     }
+}
+
+/// Fills in what telemetry found out about the hardware, below what the user said; what is missing is found anew.
+pub fn add_hardware(record: &mut Map<String, Value>, hardware: Map<String, Value>) {
+    let said = record.get("hardware").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut both = hardware;
+    merge(&mut both, &said);
+    record.insert("hardware".into(), Value::Object(both));
+    let missing = missing(record);
+    record.insert("missing".into(), json!(missing));
 }
 
 fn missing(record: &Map<String, Value>) -> Vec<String> {
@@ -195,11 +211,13 @@ mod tests {
 
     #[test]
     fn header_values_never_reach_the_record() {
-        let shown =
-            redacted(&words("coordinator run --header x-a:secret1 --rate 4 --header=x-b:secret2 --seed 7"));
+        let shown = redacted(&words(
+            "coordinator run --header x-a:secret1 --rate 4 --header=x-b:secret2 --engine-var key=secret3 --engine-var=port=secret4 --seed 7",
+        ));
         let text = shown.join(" ");
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("x-a: …") && text.contains("--header=x-b: …") && text.ends_with("--seed 7"));
+        assert!(text.contains("--engine-var key=…") && text.contains("--engine-var=port=…"), "{text}");
     }
 
     #[test]

@@ -42,6 +42,12 @@ impl Coordinator {
         Self::new("probe", None)
     }
 
+    /// `coordinator capture` with a data directory of its own.
+    #[must_use]
+    pub fn capture() -> Self {
+        Self::new("capture", None)
+    }
+
     /// `coordinator sweep` with the data directory of another.
     #[must_use]
     pub fn sweep_beside(other: &Running) -> Self {
@@ -259,6 +265,17 @@ impl Finished {
         let mut runs: Vec<PathBuf> = runs.map(|entry| entry.path()).collect();
         runs.sort();
         runs
+    }
+
+    /// The lines of its last run's `telemetry.jsonl`; none when there is none.
+    ///
+    /// # Panics
+    /// When a line is no JSON.
+    #[must_use]
+    pub fn telemetry(&self) -> Vec<serde_json::Value> {
+        let path = self.runs().pop().map(|run| run.join("telemetry.jsonl"));
+        let text = path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
     /// Says that it must have left nothing that looks like a result.

@@ -34,6 +34,12 @@ impl Engine {
         Self { process, url }
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Its base URL.
     #[must_use]
     pub fn url(&self) -> &str {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_tests::{
-    Agent, Coordinator, LlamaRecipe, Running, Signal, by, command_line, count, eventually, free_port, list,
+    Agent, Coordinator, Recipe, Running, Signal, by, command_line, count, eventually, free_port, list,
     metric, signal, text,
 };
 use serde_json::{Value, json};
@@ -284,7 +284,7 @@ fn sglang_is_launched_probed_swept_killed_and_stopped() {
 #[test]
 fn a_trained_model_answers_as_the_server_counts() {
     let Some(folder) = engines() else { return };
-    let Some(recipe) = LlamaRecipe::of(&folder.join("smollm2.gguf"), 2) else { return };
+    let Some(recipe) = Recipe::llama_of(&folder.join("smollm2.gguf"), 2) else { return };
     let finished = Coordinator::sweep()
         .relaxed()
         .args(["--engine".to_owned(), recipe.path().display().to_string()])
@@ -303,6 +303,6 @@ fn a_trained_model_answers_as_the_server_counts() {
         assert_eq!(count(trace, "/stream_tokens"), count(trace, "/output_tokens"));
         assert!(!text(trace, "/output").is_empty());
     }
-    assert_eq!(results.report["experiment"]["launch"]["starts"], 3);
+    assert_eq!(results.report["experiment"]["launch"]["starts"], 4);
     println!("{}", text(&results.traces[0], "/output"));
 }

@@ -3,7 +3,7 @@
 //! Skipped, and said to be, where no real engine is set up.
 
 use plimsoll_tests::{
-    Agent, Coordinator, LlamaRecipe, Signal, brief, count, eventually, free_port, list, number, signal, text,
+    Agent, Coordinator, Recipe, Signal, brief, count, free_port, list, number, signal, text,
 };
 use serde_json::{Value, json};
 
@@ -11,22 +11,15 @@ fn rows(tokens: u64) -> Vec<Value> {
     (0..8).map(|n| json!({"prompt": format!("{n} ba ke lo mi nu"), "max_tokens": tokens})).collect()
 }
 
-fn sweep(recipe: &LlamaRecipe) -> Coordinator {
+fn sweep(recipe: &Recipe) -> Coordinator {
     Coordinator::sweep()
         .args(["--late-budget", "1s", "--warmup", "0", "--repeats", "1"])
         .args(["--engine".to_owned(), recipe.path().display().to_string()])
 }
 
-/// Waits until nothing of the engine is left.
-fn expect_gone(recipe: &LlamaRecipe) {
-    eventually("the engine's processes to be gone and its port to be free", || {
-        (recipe.pids().is_empty() && recipe.port_is_free()).then_some(())
-    });
-}
-
 #[test]
 fn it_is_started_probed_swept_restarted_between_trials_and_stopped() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 4) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 4) else { return };
     let finished = sweep(&recipe)
         .workload(&rows(24))
         .line(
@@ -35,7 +28,7 @@ fn it_is_started_probed_swept_restarted_between_trials_and_stopped() {
         .finish()
         .expect_code(0)
         .expect_said(&["local-1 launches it", "llama.cpp"]);
-    expect_gone(&recipe);
+    recipe.expect_gone();
     let results = finished.results();
     for trace in &results.traces {
         let tokens = count(trace, "/output_tokens");
@@ -43,12 +36,17 @@ fn it_is_started_probed_swept_restarted_between_trials_and_stopped() {
         assert_eq!(tokens, list(trace, "/content_ns").len() as u64, "{}", brief(trace));
         assert_eq!(count(trace, "/stream_tokens"), tokens, "{}", brief(trace));
         assert_eq!(trace["itl_evidence"], "proven", "{}", brief(trace));
-        // The server was restarted before the second trial: it knows no prompt of the first.
-        assert!(count(trace, "/prompt_tokens") > 0, "{}", brief(trace));
+    }
+    for trial in 0..2 {
+        // The server was restarted before each trial: it knows no prompt of what was before, but for the word that all
+        // prompts begin with.
+        let first = results.traces_of(trial).into_iter().min_by_key(|t| count(t, "/written_ns"));
+        let first = first.expect("a first trace");
+        assert!(count(first, "/cached_tokens") <= 1, "trial {trial}: {}", brief(first));
     }
     let record = &results.report["experiment"];
     let launch = &record["launch"];
-    assert_eq!(count(launch, "/starts"), 2, "{launch:#}");
+    assert_eq!(count(launch, "/starts"), 3, "{launch:#}");
     assert!(text(launch, "/log/sha256").len() == 64 && !list(launch, "/log/tail").is_empty(), "{launch:#}");
     assert_eq!(record["engine"]["name"], "llama.cpp");
     assert!(!list(record, "/engine/launch_command").is_empty(), "{record:#}");
@@ -64,7 +62,7 @@ fn it_is_started_probed_swept_restarted_between_trials_and_stopped() {
 
 #[test]
 fn a_server_that_is_killed_in_the_middle_ends_the_trial_with_its_last_words() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 2) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 2) else { return };
     let mut coordinator = sweep(&recipe)
         .workload(&rows(400))
         .line("--rates 20 --requests 400 --ignore-eos --brief-probe")
@@ -76,7 +74,7 @@ fn a_server_that_is_killed_in_the_middle_ends_the_trial_with_its_last_words() {
         signal(pid, Signal::KILL);
     }
     let finished = coordinator.finish().expect_code(4).expect_said(&["the engine died", "signal 9"]);
-    expect_gone(&recipe);
+    recipe.expect_gone();
     let results = finished.results();
     let summary = results.summary();
     assert_eq!(summary["validity"]["verdict"], "invalid");
@@ -92,7 +90,7 @@ fn a_server_that_is_killed_in_the_middle_ends_the_trial_with_its_last_words() {
 
 #[test]
 fn prompts_beyond_the_context_are_failures_with_a_name() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 2) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 2) else { return };
     let long = json!({"prompt": "ba ke lo mi nu ".repeat(2000), "max_tokens": 8});
     let mut workload = rows(8);
     workload.push(long);
@@ -113,19 +111,19 @@ fn prompts_beyond_the_context_are_failures_with_a_name() {
 
 #[test]
 fn an_agent_that_is_killed_takes_its_engine_along() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 2) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 2) else { return };
     let path = recipe.path().display().to_string();
     // There is no coordinator: the engine is launched all the same.
     let mut agent = Agent::start("engine-host", free_port(), &["--engine", &path, "--no-load"]);
     agent.process.expect_said("is ready");
     assert_eq!(recipe.pids().len(), 1);
     agent.process.signal(Signal::KILL);
-    expect_gone(&recipe);
+    recipe.expect_gone();
 }
 
 #[test]
 fn an_agent_beside_the_engine_sends_no_load_and_stops_the_engine_when_it_ends() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 4) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 4) else { return };
     let path = recipe.path().display().to_string();
     let address = free_port();
     let mut host = Agent::start("engine-host", address, &["--engine", &path, "--no-load"]);
@@ -148,12 +146,12 @@ fn an_agent_beside_the_engine_sends_no_load_and_stops_the_engine_when_it_ends() 
     host.process.signal(Signal::TERM);
     let ended = host.process.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.story());
-    expect_gone(&recipe);
+    recipe.expect_gone();
 }
 
 #[test]
 fn what_cannot_be_launched_is_said_with_the_engines_last_words() {
-    let Some(recipe) = LlamaRecipe::new("ascii", 2) else { return };
+    let Some(recipe) = Recipe::llama("ascii", 2) else { return };
     let gone = sweep(&recipe).line("--rates 1 --engine-var port=nine").finish().expect_code(1);
     assert!(gone.story().contains("base_url"), "{}", gone.story());
     let overlay = "command_remove = [\"--model\"]\ncommand_append = [\"--model\", \"/nowhere.gguf\"]\n";
@@ -164,12 +162,12 @@ fn what_cannot_be_launched_is_said_with_the_engines_last_words() {
         .expect_code(1)
         .expect_said(&["the engine that agent local-1 launches", "no such model: /nowhere.gguf"]);
     finished.expect_no_results();
-    expect_gone(&recipe);
+    recipe.expect_gone();
 }
 
 #[test]
 fn held_back_tokens_are_counted_and_prove_no_gap() {
-    let Some(recipe) = LlamaRecipe::new("utf8", 4) else { return };
+    let Some(recipe) = Recipe::llama("utf8", 4) else { return };
     let results = sweep(&recipe)
         .workload(&rows(48))
         .line("--rates 20 --requests 16 --ignore-eos --token-counts --brief-probe")
@@ -195,12 +193,12 @@ fn held_back_tokens_are_counted_and_prove_no_gap() {
     assert!(held_back > 8, "the server held text back in {held_back} answers only");
     let itl = &results.summary()["latency_seconds"]["itl"];
     assert!(count(itl, "/n") < 47 * 16, "{itl:#}");
-    expect_gone(&recipe);
+    recipe.expect_gone();
 }
 
 #[test]
 fn answers_that_end_by_themselves_come_from_a_launched_server_too() {
-    let Some(recipe) = LlamaRecipe::new("eos", 4) else { return };
+    let Some(recipe) = Recipe::llama("eos", 4) else { return };
     let results = sweep(&recipe)
         .workload(&rows(64))
         .file("--extra-body", "random.json", "{\"temperature\": 1.5, \"seed\": 3}")
@@ -217,5 +215,5 @@ fn answers_that_end_by_themselves_come_from_a_launched_server_too() {
         (16, 0),
         "{evidence:#}"
     );
-    expect_gone(&recipe);
+    recipe.expect_gone();
 }

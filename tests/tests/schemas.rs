@@ -11,38 +11,9 @@ use common::summary::{AgentInput, Sample, TrialInput, TrialSummary, summarise};
 use common::trace::{Channel, ContentEvent, Failure, FailureKind, Outcome, Trace, Unsent};
 use common::validity::{ReasonKind, ValidityLimits, Verdict};
 use jsonschema::Validator;
-use jsonschema::error::{ValidationError, ValidationErrorKind};
+use plimsoll_tests::schema::{CAPTURE, EXPERIMENT, REPORT, TELEMETRY, TRACES, keeps_to, parsed, validator};
 use plimsoll_tests::{Coordinator, Engine, Finished, Signal, by, counts, eventually, has, list, text};
 use serde_json::{Map, Value, json};
-
-const REPORT: &str = include_str!("../../docs/schemas/report.schema.json");
-const TRACES: &str = include_str!("../../docs/schemas/traces.schema.json");
-const EXPERIMENT: &str = include_str!("../../docs/schemas/experiment.schema.json");
-
-fn parsed(json: &str) -> Value {
-    serde_json::from_str(json).unwrap_or_else(|e| panic!("{e} in {json}"))
-}
-
-fn validator(schema: &str) -> Validator {
-    jsonschema::draft202012::new(&parsed(schema)).unwrap_or_else(|e| panic!("no schema: {e}"))
-}
-
-/// Where and why, down to the alternative that comes nearest.
-fn fault(error: &ValidationError<'_>) -> String {
-    match error.kind() {
-        ValidationErrorKind::OneOfNotValid { context } | ValidationErrorKind::AnyOf { context } => {
-            let nearest = context.iter().min_by_key(|faults| faults.len()).into_iter().flatten();
-            nearest.map(fault).collect::<Vec<_>>().join("\n")
-        }
-        _ => format!("{}: {}", error.instance_path(), error.masked()),
-    }
-}
-
-#[track_caller]
-fn keeps_to(schema: &Validator, value: &Value, what: &str) {
-    let faults: Vec<String> = schema.iter_errors(value).map(|e| fault(&e)).collect();
-    assert!(faults.is_empty(), "{what} does not keep to its schema:\n{}\n{value:#}", faults.join("\n"));
-}
 
 /// What `coordinator report latest` prints.
 #[track_caller]
@@ -68,6 +39,10 @@ fn all_keeps_to_the_schemas(finished: &Finished) {
     for line in &results.traces {
         keeps_to(&traces, line, "a line of traces.jsonl");
     }
+    let telemetry = validator(TELEMETRY);
+    for line in finished.telemetry() {
+        keeps_to(&telemetry, &line, "a line of telemetry.jsonl");
+    }
     let again = reported_again(finished, "--format json --slo e2e=1us --slo p50:tpot=70ms --slo-target 50%");
     let again = parsed(&again);
     assert_eq!(again["slos"], json!(["e2e=1us", "p50:tpot=70ms"]));
@@ -81,7 +56,13 @@ fn all_keeps_to_the_schemas(finished: &Finished) {
 
 #[test]
 fn the_schemas_are_schemas_and_agree_with_each_other() {
-    let schemas = [("report", REPORT), ("traces", TRACES), ("experiment", EXPERIMENT)];
+    let schemas = [
+        ("report", REPORT),
+        ("traces", TRACES),
+        ("experiment", EXPERIMENT),
+        ("telemetry", TELEMETRY),
+        ("capture", CAPTURE),
+    ];
     for (name, schema) in schemas {
         let schema = parsed(schema);
         jsonschema::meta::validate(&schema).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -95,7 +76,7 @@ fn the_schemas_are_schemas_and_agree_with_each_other() {
     // What stands in several schemas is the same in each.
     let report = parsed(REPORT);
     let mut shared = 0;
-    for schema in [TRACES, EXPERIMENT].map(parsed) {
+    for schema in [TRACES, EXPERIMENT, TELEMETRY, CAPTURE].map(parsed) {
         for (name, definition) in schema["$defs"].as_object().unwrap() {
             if let Some(same) = report["$defs"].get(name) {
                 assert_eq!(same, definition, "{name} differs");
@@ -306,6 +287,9 @@ const NAMES_ARE_DATA: &[&str] = &[
     "finish_reasons",
     "extra_body",
     "prompt_length_differences",
+    "reasons",
+    "xid_codes",
+    "signals",
 ];
 
 /// Every object whose shape is ours, and of each list the first.
@@ -313,7 +297,10 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             found.push(at.to_owned());
-            for (name, value) in fields.iter().filter(|(name, _)| !NAMES_ARE_DATA.contains(&name.as_str())) {
+            for (name, value) in fields
+                .iter()
+                .filter(|(name, value)| !(value.is_object() && NAMES_ARE_DATA.contains(&name.as_str())))
+            {
                 objects(value, &format!("{at}/{name}"), found);
             }
         }

@@ -55,7 +55,7 @@ impl Requests {
     /// For requests to `target`.
     ///
     /// A field that the engine's dialect refuses or does not heed is left out. `extra_body` goes on top of what
-    /// Plimsoll sends, reserved fields excepted; a `null` takes away a field that Plimsoll would send.
+    /// Plimsoll sends, object by object, reserved fields excepted; a `null` takes away a field that Plimsoll would send.
     #[must_use]
     pub fn new(target: &Target) -> Self {
         let mut common = Map::new();
@@ -88,8 +88,11 @@ impl Requests {
             if RESERVED_BODY_FIELDS.contains(&key.as_str()) {
                 continue;
             }
-            if !(value.is_null() && common.remove(key).is_some()) {
-                common.insert(key.clone(), value.clone());
+            match (common.get_mut(key), value) {
+                (Some(_), Value::Null) => drop(common.remove(key)),
+                // Such as stream_options: what the user adds does not take away what Plimsoll counts on.
+                (Some(Value::Object(ours)), Value::Object(theirs)) => ours.extend(theirs.clone()),
+                _ => drop(common.insert(key.clone(), value.clone())),
             }
         }
         Self { api: target.api, default_max_tokens: target.default_max_tokens, common }

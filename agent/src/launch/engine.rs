@@ -23,6 +23,7 @@ use super::recipe::Recipe;
 use super::record;
 use super::scrub::Scrub;
 use super::supervised::{NotStarted, Supervised};
+use crate::engine::Secret;
 
 /// Between two questions whether it is ready: often at first, for engines that load in an instant.
 const ASK_FIRST: Duration = Duration::from_millis(250);
@@ -41,13 +42,21 @@ pub struct Launcher {
     pub cgroup: bool,
     /// For times.
     pub clock: Arc<dyn Clock>,
+    /// What must not be shown, beside what the recipe holds: the agent's key for the engine.
+    pub secrets: Vec<Secret>,
 }
 
 impl Launcher {
     /// With this very program as the supervisor, also when its file has been replaced meanwhile.
     #[must_use]
     pub fn new(log_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { log_dir, supervisor: PathBuf::from("/proc/self/exe"), cgroup: true, clock }
+        Self {
+            log_dir,
+            supervisor: PathBuf::from("/proc/self/exe"),
+            cgroup: true,
+            clock,
+            secrets: Vec::new(),
+        }
     }
 }
 
@@ -90,7 +99,9 @@ impl Engine {
     /// # Errors
     /// When its port is held, or the program cannot be started. Nothing runs then.
     pub async fn start(recipe: Arc<Recipe>, launcher: Launcher) -> Result<Self, LaunchError> {
-        let scrub = Arc::new(recipe.scrub());
+        let mut scrub = recipe.scrub();
+        launcher.secrets.iter().for_each(|secret| scrub.hide(secret.expose()));
+        let scrub = Arc::new(scrub);
         let started = launcher.clock.monotonic();
         let (running, log) = launch(&recipe, &launcher, 1).await?;
         Ok(Self { recipe, launcher, scrub, running, log, starts: 1, started, ready_after: None })

@@ -1,10 +1,14 @@
 //! Keeps one engine for as long as the agent lives: starts it, watches it, carries out orders, says where it stands.
 //!
 //! One task owns the [`Engine`]; everybody else has a [`Kept`]. Where it stands is a value that the newest session may
-//! look at whenever it joins; answers to orders go to whoever listens.
+//! look at whenever it joins; answers to orders go to whoever listens. It must never leave an engine behind when it is
+//! asked to end, however busy it is, and never call an engine dead that lives.
+//!
+//! Guarded by `tests/tests/launched.rs` and `tests/tests/launched_sim.rs`, with real programs.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::clock::Clock;
@@ -24,7 +28,7 @@ const ORDERS: usize = 8;
 /// Within this an end of the engine is noticed: its sockets close a moment before its parent hears of it.
 const NOTICED: Duration = Duration::from_millis(50);
 /// How long an engine that answers no more may take to end.
-const DYING: Duration = Duration::from_secs(30);
+const DYING: Duration = Duration::from_secs(15);
 /// Lines of the engine's log in a message; the rest is in the log.
 const LINES: usize = 6;
 
@@ -42,13 +46,26 @@ pub struct Keeping {
     pub api_key: Option<Secret>,
 }
 
-/// An engine that is kept. Dropped, the engine is ended without grace.
+/// An engine that is kept. Dropped, it is stopped with its grace by nobody who waits.
 pub struct Kept {
     card: EngineCard,
     stage: watch::Receiver<EngineState>,
-    orders: Option<mpsc::Sender<(u64, EngineOrder)>>,
+    pid: watch::Receiver<Option<i32>>,
+    orders: mpsc::Sender<(u64, EngineOrder)>,
     answers: mpsc::Receiver<EngineState>,
-    task: JoinHandle<()>,
+    ending: watch::Sender<Ending>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// How urgently the engine is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    /// Not at all.
+    Not,
+    /// With its grace.
+    Gracefully,
+    /// Without.
+    AtOnce,
 }
 
 impl Kept {
@@ -61,9 +78,12 @@ impl Kept {
         let (stage_of, stage) = watch::channel(state(EngineStage::Starting, "it is being started"));
         let (orders, inbox) = mpsc::channel(ORDERS);
         let (answer, answers) = mpsc::channel(ORDERS);
-        let keeper = Keeper { keeping, stage: stage_of, answer };
+        let (ending, ends) = watch::channel(Ending::Not);
+        let (pid_of, pid) = watch::channel(None);
+        let keeper =
+            Keeper { keeping, stage: stage_of, pid: pid_of, answer, ends, lame: AtomicBool::new(false) };
         let task = tokio::spawn(keeper.keep(inbox));
-        Self { card, stage, orders: Some(orders), answers, task }
+        Self { card, stage, pid, orders, answers, ending, task: Some(task) }
     }
 
     /// What it is.
@@ -78,16 +98,21 @@ impl Kept {
         self.stage.clone()
     }
 
+    /// Its first process, while there is one.
+    #[must_use]
+    pub fn pid(&self) -> watch::Receiver<Option<i32>> {
+        self.pid.clone()
+    }
+
     /// Has an order carried out.
     ///
     /// # Errors
     /// When it cannot be taken.
     pub fn order(&self, id: u64, order: EngineOrder) -> Result<(), &'static str> {
-        let sent = self.orders.as_ref().map(|orders| orders.try_send((id, order)));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err("the engine's keeper is busy with earlier orders"),
-        }
+        let sent = self.orders.try_send((id, order));
+        sent.map_err(
+            |_| "the engine's keeper is busy with earlier orders, or has given up; see the agent's log",
+        )
     }
 
     /// The next answer to an order. Nothing is lost when it is dropped while waiting.
@@ -98,20 +123,19 @@ impl Kept {
         }
     }
 
-    /// Stops the engine and waits for that; with `at_once`, without grace.
-    pub async fn end(mut self, at_once: bool) {
-        if at_once {
-            // The engine goes with its handle.
-            self.task.abort();
+    /// Stops the engine, with its grace or at once, and waits until nothing of it is left. Dropped while it waits, it
+    /// can be called again.
+    pub async fn end(&mut self, at_once: bool) {
+        let urgency = if at_once { Ending::AtOnce } else { Ending::Gracefully };
+        self.ending.send_if_modified(|ending| {
+            let more = *ending < urgency;
+            *ending = urgency.max(*ending);
+            more
+        });
+        if let Some(task) = &mut self.task {
+            let _ = task.await;
+            self.task = None;
         }
-        self.orders = None;
-        let _ = (&mut self.task).await;
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -122,39 +146,37 @@ fn state(stage: EngineStage, message: impl Into<String>) -> EngineState {
 struct Keeper {
     keeping: Keeping,
     stage: watch::Sender<EngineState>,
+    pid: watch::Sender<Option<i32>>,
     answer: mpsc::Sender<EngineState>,
+    ends: watch::Receiver<Ending>,
+    /// It runs and did not say that it is ready when it was last looked at: that is waited for once.
+    lame: AtomicBool,
 }
 
 impl Keeper {
-    /// Until nobody can give orders any more: then the engine is stopped.
+    /// Until the end is asked for: then the engine is stopped.
     async fn keep(self, mut orders: mpsc::Receiver<(u64, EngineOrder)>) {
         let recipe = Arc::new(self.keeping.recipe.clone());
-        let started = Engine::start(recipe, self.keeping.launcher.clone()).await;
-        let mut engine = match started {
-            Ok(mut engine) => {
-                // An agent that is asked to end does not wait until an engine has loaded.
-                tokio::select! {
-                    _ = self.bring_up(&mut engine) => {}
-                    () = self.stage_closed(&orders) => {}
-                }
-                engine
-            }
-            Err(e) => {
-                self.say(EngineStage::Failed, e.to_string(), None);
-                // There is nothing to keep; who asks is told why.
-                while let Some((id, _)) = orders.recv().await {
-                    self.reply(id, Err(self.stage.borrow().message.clone()));
-                }
-                return;
-            }
+        let mut engine = match Engine::start(recipe, self.keeping.launcher.clone()).await {
+            Ok(engine) => engine,
+            Err(e) => return self.without_engine(e.to_string(), orders).await,
         };
-        loop {
+        // An agent that is asked to end does not wait until an engine has loaded.
+        tokio::select! {
+            _ = self.bring_up(&mut engine) => {}
+            () = self.asked(Ending::Gracefully) => {}
+        }
+        while *self.ends.borrow() == Ending::Not {
             let died = self.is_up().then(|| engine.exited());
             tokio::select! {
-                order = orders.recv() => match order {
-                    None => break,
-                    Some((id, order)) => self.carry_out(&mut engine, id, order).await,
-                },
+                () = self.asked(Ending::Gracefully) => {}
+                order = orders.recv() => {
+                    let Some((id, order)) = order else { break };
+                    tokio::select! {
+                        () = self.carry_out(&mut engine, id, order) => {}
+                        () = self.asked(Ending::Gracefully) => {}
+                    }
+                }
                 died = when(died) => {
                     let message = told(&died);
                     tracing::error!("the engine died: {message}");
@@ -162,20 +184,41 @@ impl Keeper {
                 }
             }
         }
-        if let Err(e) = engine.stop().await {
+        let stopped = tokio::select! {
+            stopped = engine.stop() => Some(stopped),
+            () = self.asked(Ending::AtOnce) => None,
+        };
+        let stopped = match stopped {
+            Some(stopped) => stopped,
+            None => engine.kill().await,
+        };
+        if let Err(e) = stopped {
             tracing::error!("{e}");
         }
     }
 
-    fn is_up(&self) -> bool {
-        self.stage.borrow().stage == EngineStage::Ready
+    /// There is nothing to keep; who asks is told why.
+    async fn without_engine(&self, why: String, mut orders: mpsc::Receiver<(u64, EngineOrder)>) {
+        tracing::error!("{why}");
+        self.say(EngineStage::Failed, why.clone(), None);
+        loop {
+            tokio::select! {
+                () = self.asked(Ending::Gracefully) => return,
+                order = orders.recv() => match order {
+                    Some((id, _)) => self.reply(id, Err(why.clone())),
+                    None => return,
+                },
+            }
+        }
     }
 
-    /// Completes when orders can no longer come.
-    async fn stage_closed(&self, orders: &mpsc::Receiver<(u64, EngineOrder)>) {
-        while !orders.is_closed() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    /// Completes when an end is asked for, at least so urgently, or when nobody can ask any more.
+    async fn asked(&self, urgency: Ending) {
+        let _ = self.ends.clone().wait_for(|ending| *ending >= urgency).await;
+    }
+
+    fn is_up(&self) -> bool {
+        self.stage.borrow().stage == EngineStage::Ready
     }
 
     async fn carry_out(&self, engine: &mut Engine, id: u64, order: EngineOrder) {
@@ -200,8 +243,9 @@ impl Keeper {
         self.reply(id, done.map(|()| record));
     }
 
-    /// Who has it described wants to know whether it is well, too. An engine whose workers have died may live on for a
-    /// while and fail every request: that is told as its death, and before the answer.
+    /// Who has it described wants to know whether it lives, too, and is told of its death before the answer. An engine
+    /// whose workers have died may live on for a moment, and does not say that it is ready then: that moment is waited
+    /// for. One that goes on living is not dead, whatever it answers: what it does to requests, they tell.
     async fn look(&self, engine: &mut Engine) {
         if !self.is_up() {
             return;
@@ -210,16 +254,18 @@ impl Keeper {
         if let Ok(died) = timeout(NOTICED, &mut gone).await {
             return self.say(EngineStage::Died, told(&died), None);
         }
-        let answer = match self.ask().await {
-            Ok(200) => return,
-            Ok(status) => format!("answers HTTP {status}"),
-            Err(why) => format!("does not answer ({why})"),
-        };
-        let message = match timeout(DYING, gone).await {
-            Ok(died) => told(&died),
-            Err(_) => format!("it runs, but {answer} when asked whether it is ready"),
-        };
-        self.say(EngineStage::Died, message, None);
+        let ready = self.ask().await == Ok(200);
+        if ready || self.lame.load(Ordering::Relaxed) {
+            self.lame.store(!ready, Ordering::Relaxed);
+            return;
+        }
+        match timeout(DYING, gone).await {
+            Ok(died) => self.say(EngineStage::Died, told(&died), None),
+            Err(_) => {
+                self.lame.store(true, Ordering::Relaxed);
+                tracing::warn!("the engine runs, and does not say that it is ready any more");
+            }
+        }
     }
 
     fn ready_path(&self) -> String {
@@ -240,6 +286,7 @@ impl Keeper {
     async fn bring_up(&self, engine: &mut Engine) -> Result<(), String> {
         let recipe = &self.keeping.recipe;
         let path = self.ready_path();
+        self.pid.send_replace(engine.pid());
         let ready = engine.wait_ready(
             &path,
             || self.ask(),
@@ -252,6 +299,7 @@ impl Keeper {
         );
         match ready.await {
             Ok(took) => {
+                self.lame.store(false, Ordering::Relaxed);
                 let message = format!("{} is ready {:.1} s after its start", recipe.name, took.as_secs_f64());
                 tracing::info!("{message}");
                 let record = engine.record().await;

@@ -38,7 +38,7 @@ pub use engine::{Died, Engine, Launcher, Waiting};
 pub use error::LaunchError;
 pub use keeper::{Keeping, Kept};
 pub use log::{LogEnd, LogFacts};
-pub use port::Owner;
+pub use port::{Owner, listener};
 pub use protocol::Exit;
 pub use recipe::{Recipe, RecipeError};
 pub(crate) use scrub::is_secret_option;

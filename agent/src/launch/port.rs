@@ -56,6 +56,25 @@ pub(super) fn look(addresses: &[SocketAddr]) -> io::Result<Port> {
     Ok(Port::Free)
 }
 
+/// The process of this host that serves `url`; none when that is another host, or nobody who may be looked at.
+#[must_use]
+pub fn listener(url: &common::plan::BaseUrl) -> Option<i32> {
+    use std::net::ToSocketAddrs;
+    let addresses: Vec<SocketAddr> = (url.host(), url.port()).to_socket_addrs().ok()?.collect();
+    // An address of this host is one that can be bound, or that is taken.
+    let here = |address: &SocketAddr| match TcpListener::bind(address) {
+        Ok(_) => false,
+        Err(e) => e.kind() == io::ErrorKind::AddrInUse,
+    };
+    if !addresses.iter().any(here) {
+        return None;
+    }
+    match owner(url.port()) {
+        Owner::Process { pid, .. } => Some(pid),
+        Owner::Unknown => None,
+    }
+}
+
 fn owner(port: u16) -> Owner {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let sockets: Vec<u64> = tables.iter().flat_map(|table| listeners(table, port)).collect();

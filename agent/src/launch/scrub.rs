@@ -12,7 +12,16 @@ pub(super) const REDACTED: &str = "[redacted]";
 pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    has(&["SECRET", "PASSW", "CREDENTIAL"]) || (has(&["KEY", "TOKEN"]) && !is_plain(value))
+    has(&["SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL"])
+        || (has(&["KEY", "TOKEN", "AUTH"]) && !is_plain(value))
+        || has_password(value)
+}
+
+/// A URL with a user's password in it.
+fn has_password(value: &str) -> bool {
+    let authority =
+        value.split_once("://").map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
+    authority.and_then(|a| a.rsplit_once('@')).is_some_and(|(user, _)| user.contains(':'))
 }
 
 /// Switches and counts.
@@ -26,7 +35,7 @@ fn is_plain(value: &str) -> bool {
 pub(crate) fn is_secret_option(word: &str) -> bool {
     let Some(option) = word.strip_prefix('-') else { return false };
     let last = option.rsplit(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
-    ["key", "apikey", "token", "secret", "password", "passwd"].contains(&last.as_str())
+    ["key", "keys", "apikey", "apikeys", "token", "secret", "password", "passwd"].contains(&last.as_str())
 }
 
 /// Secrets that are known, to be replaced wherever they stand.
@@ -73,9 +82,13 @@ mod tests {
 
     #[test]
     fn names_are_matched_wide_and_plain_values_are_not_secret() {
-        for (name, value) in
-            [("HF_TOKEN", "hf_1"), ("vllm_api_key", "abc"), ("DB_PASSWORD", "1"), ("TOKEN", "12345678")]
-        {
+        for (name, value) in [
+            ("HF_TOKEN", "hf_1"),
+            ("vllm_api_key", "abc"),
+            ("DB_PASSWORD", "1"),
+            ("TOKEN", "12345678"),
+            ("PROXY", "http://me:pw@host/"),
+        ] {
             assert!(is_secret(name, value), "{name}");
         }
         for (name, value) in [

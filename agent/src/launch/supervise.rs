@@ -163,7 +163,9 @@ fn start(order: &Order) -> Result<(tree::Process, Option<PathBuf>), Event> {
         command.env_clear();
     }
     // The fleet's password is no business of an engine's.
-    command.env_remove("PLIMSOLL_TOKEN");
+    for ours in ["PLIMSOLL_TOKEN", "PLIMSOLL_ENGINE_VARS"] {
+        command.env_remove(ours);
+    }
     command.args(arguments).envs(&order.env).stdin(Stdio::null()).stdout(out).stderr(err);
     // A group of its own: engines that signal "everybody in my group" would mean this process too.
     command.process_group(0);

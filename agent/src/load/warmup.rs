@@ -83,18 +83,21 @@ fn alter(row: &Row, number: u64) -> Row {
     let salt = format!("({number}) ");
     let body = match &row.body {
         RowBody::Prompt(prompt) => RowBody::Prompt(format!("{salt}{prompt}")),
-        // Another order: which ids there are is the tokenizer's to know.
-        RowBody::TokenIds(ids) => {
-            let mut ids = ids.clone();
-            let by = (number as usize + 1) % ids.len().max(1);
-            ids.rotate_left(by);
-            RowBody::TokenIds(ids)
-        }
+        RowBody::TokenIds(ids) => RowBody::TokenIds(alter_ids(ids, number)),
         RowBody::Messages(json) => {
             RowBody::Messages(alter_messages(json, &salt).unwrap_or_else(|| json.clone()))
         }
     };
     Row { body, ..row.clone() }
+}
+
+/// The ids with another beginning. Which other ids there are is the tokenizer's to know: one of the row's own goes in
+/// front, one that makes a difference if there is one, and more often from request to request.
+fn alter_ids(ids: &[u32], number: u64) -> Vec<u32> {
+    let first = ids.first().copied().unwrap_or_default();
+    let salt = ids.iter().copied().find(|id| *id != first).unwrap_or(first);
+    let times = 1 + usize::try_from(number).unwrap_or(0) % 32;
+    std::iter::repeat_n(salt, times).chain(ids.iter().copied()).collect()
 }
 
 fn alter_messages(json: &str, salt: &str) -> Option<String> {
@@ -116,6 +119,13 @@ mod tests {
         let row = |body| Row { body, max_tokens: Some(4), line: 1 };
         let prompt = alter(&row(RowBody::Prompt("tell me".into())), 3);
         assert_eq!(prompt, row(RowBody::Prompt("(3) tell me".into())));
+        for ids in [&[1, 2, 3][..], &[7, 7, 7], &[5]] {
+            let altered = |n| alter_ids(ids, n);
+            assert!((0..5).all(|n| altered(n) != ids && altered(n).ends_with(ids)));
+            assert_ne!(altered(0), altered(1));
+        }
+        // The prompt's first id, which its prefix begins with, is not the altered one's.
+        assert_ne!(alter_ids(&[1, 2, 3], 0)[0], 1);
         let chat = r#"[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]"#;
         let RowBody::Messages(altered) = alter(&row(RowBody::Messages(chat.into())), 1).body else {
             panic!()

@@ -28,11 +28,13 @@ pub(super) struct Asking {
     pub(super) output_tokens: u64,
     /// Their known prompt tokens.
     pub(super) prompt_tokens: u64,
+    /// Of the fastest answer of several tokens, from the request's first byte: less than this a token takes no engine.
+    pub(super) fastest_token: Option<Nanos>,
 }
 
 impl Asking {
     pub(super) fn new(agent: AgentName, api_key: Option<Secret>, clock: Arc<dyn Clock>) -> Self {
-        Self { agent, api_key, clock, requests: 0, output_tokens: 0, prompt_tokens: 0 }
+        Self { agent, api_key, clock, requests: 0, output_tokens: 0, prompt_tokens: 0, fastest_token: None }
     }
 
     /// For looking on while a request is on its way.
@@ -113,6 +115,12 @@ impl Asking {
         let trace = client.send(request, cancel).await;
         self.output_tokens += trace.facts.output_tokens.count.unwrap_or(0);
         self.prompt_tokens += trace.facts.prompt_tokens.unwrap_or(0);
+        if let (Some(written), Some(n @ 4..), true) =
+            (trace.clocks.written, trace.facts.output_tokens.count, trace.facts.outcome.is_success())
+        {
+            let one = Nanos((trace.clocks.finished - written).0 / n);
+            self.fastest_token = Some(self.fastest_token.map_or(one, |fastest| fastest.min(one)));
+        }
         Ok(trace)
     }
 

@@ -107,19 +107,6 @@ pub(super) async fn reset_cache(asking: &Asking, target: &Target) -> Result<Resu
     Ok(Err(told))
 }
 
-/// The value of a gauge in Prometheus' text format, summed over its labels.
-pub(super) fn gauge(metrics: &[u8], name: &str) -> Option<f64> {
-    let text = String::from_utf8_lossy(metrics);
-    let of_it = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let value = if rest.starts_with('{') { rest.rsplit_once('}')?.1 } else { rest };
-        // What follows the value is a timestamp.
-        value.starts_with(' ').then(|| value.split_whitespace().next())?
-    });
-    let values: Vec<f64> = of_it.filter_map(|v| v.parse().ok()).collect();
-    (!values.is_empty()).then(|| values.iter().sum())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,12 +117,5 @@ mod tests {
         for other in [&b"[]"[..], b"not json", b"{\"data\":{}}", b"{\"detail\":\"Not Found\"}"] {
             assert!(models(other).is_empty());
         }
-    }
-
-    #[test]
-    fn a_gauge_is_found_by_its_whole_name() {
-        let text = b"# HELP running x\n# TYPE running gauge\nrunning_total 9\nrunning{model=\"a b\"} 2.0 1700\nrunning 1\n";
-        assert_eq!(gauge(text, "running"), Some(3.0));
-        assert_eq!(gauge(text, "waiting"), None);
     }
 }

@@ -21,6 +21,7 @@ mod tries;
 use std::sync::Arc;
 
 use common::clock::Clock;
+use common::dialect::{Answer, Dialect};
 use common::fleet::{ProbeDepth, TargetCheck, TargetReport};
 use common::ids::AgentName;
 use common::metrics::RequestMetrics;
@@ -63,9 +64,38 @@ pub async fn status(
     api_key: Option<Secret>,
     clock: Arc<dyn Clock>,
 ) -> Result<u16, String> {
-    let target = Target::plain(base_url.clone());
-    let answer = Asking::new(agent, api_key, clock).get(&target, &base_url.beside_v1(path)).await?;
-    answer.map(|a| a.status).map_err(|f| format!("{}: {}", f.kind.name(), f.message))
+    get(&Target::plain(base_url.clone()), path, agent, api_key, clock).await.map(|answer| answer.status)
+}
+
+/// The answer to a GET beside `/v1`.
+///
+/// # Errors
+/// Why there is none, for a person.
+pub async fn get(
+    target: &Target,
+    path: &str,
+    agent: AgentName,
+    api_key: Option<Secret>,
+    clock: Arc<dyn Clock>,
+) -> Result<Answer, String> {
+    let answer = Asking::new(agent, api_key, clock).get(target, &target.base_url.beside_v1(path)).await?;
+    answer.map_err(|f| format!("{}: {}", f.kind.name(), f.message))
+}
+
+/// Which dialect the engine speaks, by what it says when it is looked at: nothing is sent to be answered with text.
+///
+/// # Errors
+/// Why it cannot be asked, for a person.
+pub async fn dialect(
+    target: &Target,
+    agent: AgentName,
+    api_key: Option<Secret>,
+    clock: Arc<dyn Clock>,
+) -> Result<Dialect, String> {
+    let asking = Asking::new(agent, api_key, clock);
+    let listed = asking.get(target, &target.base_url.v1("/models")).await?;
+    let listed = listed.map_err(|f| format!("{}: {}", f.kind.name(), f.message))?;
+    Ok(looks::dialect(&asking, target, listed).await?.0)
 }
 
 /// Empties the engine's prefix cache.

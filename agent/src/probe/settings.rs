@@ -30,19 +30,23 @@ fn blot(value: &mut Value, api_key: Option<&Secret>) {
         Value::Array(items) => {
             let mut hide = false;
             for item in items {
-                if std::mem::take(&mut hide) && item.is_string() {
-                    *item = BLOTTED.into();
-                    continue;
+                match item.as_str() {
+                    Some(word) if word.starts_with('-') => hide = is_secret_option(word),
+                    // All of them: `--api-key` takes several.
+                    Some(_) if hide => {
+                        *item = BLOTTED.into();
+                        continue;
+                    }
+                    _ => {}
                 }
-                hide = item.as_str().is_some_and(is_secret_option);
                 blot(item, api_key);
             }
         }
         Value::Object(fields) => {
             for (name, field) in fields {
                 // A place where nothing is kept, or that says whether something is, tells no secret.
-                let holds = !matches!(field, Value::Null | Value::Bool(_)) && field != "";
-                if is_secret_name(name) && holds {
+                let holds = !matches!(field, Value::Null | Value::Bool(_) | Value::Number(_)) && field != "";
+                if holds && is_secret_place(name, field) {
                     *field = BLOTTED.into();
                 } else {
                     blot(field, api_key);
@@ -53,16 +57,19 @@ fn blot(value: &mut Value, api_key: Option<&Secret>) {
     }
 }
 
-/// Names under which secrets are kept; not `eos_token`, `max_tokens`, `tokenizer` and their like.
-fn is_secret_name(name: &str) -> bool {
+/// A place in an engine's settings that holds a secret: by the last word of its name, because `max_tokens` and
+/// `tokenizer` are none; `eos_token` and its like are told by their values.
+fn is_secret_place(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    let whole = ["token", "key", "authorization", "cookie", "credentials"];
-    let ends =
-        ["api_key", "apikey", "api_keys", "hf_token", "auth_token", "access_token", "api_token", "admin_key"];
-    let has = ["password", "passwd", "secret"];
-    whole.contains(&name.as_str())
-        || ends.iter().any(|end| name.ends_with(end))
-        || has.iter().any(|part| name.contains(part))
+    let has = ["password", "passwd", "passphrase", "secret", "credential"];
+    let last = name.rsplit('_').next().unwrap_or_default();
+    // Tokens of a vocabulary are written so.
+    let marker = |text: &str| text.starts_with(['<', '[', '|']);
+    match last {
+        "key" | "keys" | "apikey" | "apikeys" | "authorization" | "auth" | "cookie" => true,
+        "token" => !value.as_str().is_some_and(marker),
+        _ => has.iter().any(|part| name.contains(part)),
+    }
 }
 
 /// Hides the value of options such as `--api-key` in a command line that is one string.
@@ -75,7 +82,7 @@ fn hide_arguments(text: &mut String) {
     let words: Vec<String> = text
         .split(' ')
         .map(|word| {
-            if std::mem::take(&mut hide) {
+            if hide && !word.is_empty() && !word.starts_with('-') {
                 changed = true;
                 return BLOTTED.to_owned();
             }
@@ -86,7 +93,8 @@ fn hide_arguments(text: &mut String) {
                     format!("{option}={BLOTTED}")
                 }
                 (secret, _) => {
-                    hide = secret;
+                    // Until the next option, blanks in between included.
+                    hide = secret || (hide && word.is_empty());
                     word.to_owned()
                 }
             }
@@ -109,7 +117,8 @@ mod tests {
             "api_key": "sk-1", "admin_api_key": "sk-1", "HF_TOKEN": "sk-1", "ssl_keyfile_password": "sk-1",
             "env": {"VLLM_API_KEY": "sk-1", "AWS_SECRET_ACCESS_KEY": "sk-1"},
             "launch_command": "serve --api-key sk-1 --port 8 --admin-api-key=sk-1",
-            "argv": ["serve", "--api-key", "sk-1", "--port", "8"],
+            "argv": ["serve", "--api-key", "sk-1", "sk-1", "--port", "8"], "HUGGING_FACE_HUB_TOKEN": "sk-1-and-more",
+            "cmd": "serve --api-key  sk-1 sk-1 --port 8", "keys": {"api_keys": ["sk-1"]},
             "note": "the key is sk-own",
         });
         let kept = kept(said, Secret::new("sk-own").as_ref()).to_string();

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use common::dialect::TokenCounts;
+use common::dialect::{Dialect, TokenCounts};
 use common::ids::Nanos;
 use common::plan::{Api, Target};
 use common::probe::{Capability, Finding};
-use common::trace::{EventTokens, TokenSource, Trace};
+use common::trace::{EventTokens, Failure, FailureKind, TokenSource, Trace};
 use common::workload::{Row, RowBody};
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::ask::Asking;
-use super::looks::gauge;
+use crate::telemetry::engine::Page;
 
 /// Tokens of an answer that shows something.
 const FEW: u32 = 8;
@@ -54,7 +54,7 @@ pub(super) async fn all(
 pub(super) fn usage(trace: &Trace) -> (Capability, Finding) {
     let finding = match trace.facts.output_tokens.source {
         TokenSource::Usage => Finding::yes("in the stream"),
-        _ => Finding::no("not in the stream, though asked for"),
+        _ => Finding::no("not in the stream"),
     };
     (Capability::Usage, finding)
 }
@@ -82,14 +82,18 @@ async fn logprobs(asking: &mut Asking, target: &Target, row: &Row) -> Found {
     Ok((capability, evidence(&trace, "logprobs")))
 }
 
+/// What a failed request says: only an answer that refuses it is a no.
+fn failed(failure: &Failure, status: Option<u16>, how: &str) -> Finding {
+    let said = format!("{how} the request failed: {}: {}", failure.kind.name(), failure.message);
+    let refused = failure.kind == FailureKind::HttpStatus
+        && status.is_some_and(|s| (400..500).contains(&s) && !matches!(s, 408 | 429));
+    if refused { Finding::no(said) } else { Finding::unknown(said) }
+}
+
 /// Whether each event with text said how many tokens it holds.
 fn evidence(trace: &Trace, how: &str) -> Finding {
     if let Some(failure) = trace.facts.outcome.failure() {
-        return Finding::no(format!(
-            "with {how} the request failed: {}: {}",
-            failure.kind.name(),
-            failure.message
-        ));
+        return failed(failure, trace.facts.http_status, &format!("with {how}"));
     }
     let EventTokens { one, many, none, unknown, textless } = trace.facts.event_tokens;
     if unknown > 0 || one + many + none == 0 {
@@ -114,11 +118,21 @@ async fn ignore_eos(asking: &mut Asking, target: &Target, row: &Row) -> Found {
         return Ok((capability, Finding::no(format!("this engine {verb} it"))));
     }
     let asked = Target { ignore_eos: true, ..target.clone() };
-    let trace = asking.attempt(&asked, &Row { max_tokens: Some(SOME), ..row.clone() }, json!({})).await?;
+    let row = Row { max_tokens: Some(SOME), ..row.clone() };
+    let trace = asking.attempt(&asked, &row, json!({})).await?;
+    let said = |n: u64| format!("{n} of {SOME} tokens were generated");
     let finding = match (trace.facts.outcome.failure(), trace.facts.output_tokens.count) {
-        (Some(f), _) => Finding::no(format!("with it the request failed: {}: {}", f.kind.name(), f.message)),
-        (None, Some(n)) if n < u64::from(SOME) => Finding::no(format!("{n} of {SOME} tokens were generated")),
-        (None, Some(n)) => Finding::yes(format!("{n} of {SOME} tokens were generated")),
+        (Some(f), _) => failed(f, trace.facts.http_status, "with it"),
+        (None, Some(n)) if n < u64::from(SOME) => Finding::no(said(n)),
+        (None, Some(n)) if dialect != Dialect::OPENAI => Finding::yes(said(n)),
+        // Of an engine that is not known, an answer as long as that shows nothing: it may be so without being told.
+        (None, Some(n)) => {
+            let without = asking.attempt(target, &row, json!({})).await?.facts.output_tokens.count;
+            match without {
+                Some(fewer) if fewer < n => Finding::yes(format!("{}, and {fewer} without it", said(n))),
+                _ => Finding::unknown(format!("{}, and as many without it", said(n))),
+            }
+        }
         (None, None) => Finding::unknown("the engine does not count its tokens"),
     };
     Ok((capability, finding))
@@ -133,8 +147,7 @@ async fn seed(asking: &mut Asking, target: &Target, row: &Row) -> Found {
     for seed in [1, 1, 2] {
         let trace = asking.attempt(target, row, json!({"temperature": 1, "seed": seed})).await?;
         if let Some(f) = trace.facts.outcome.failure() {
-            let how = format!("with it a request failed: {}: {}", f.kind.name(), f.message);
-            return Ok((capability, Finding::no(how)));
+            return Ok((capability, failed(f, trace.facts.http_status, "with it")));
         }
         texts.push((trace.text.output_hash, trace.text.output_chars));
     }
@@ -159,10 +172,13 @@ async fn token_id_prompts(asking: &mut Asking, target: &Target) -> Found {
     let trace = asking.attempt(target, &row, json!({})).await?;
     let sent = IDS.len() as u64;
     let finding = match (trace.facts.outcome.failure(), trace.facts.prompt_tokens) {
-        (Some(f), _) => Finding::no(format!("the request failed: {}: {}", f.kind.name(), f.message)),
+        (Some(f), _) => failed(f, trace.facts.http_status, "with them"),
         (None, Some(n)) if n == sent => Finding::yes(format!("{n} ids sent, {n} prompt tokens counted")),
+        (None, Some(n)) if n == sent + 1 => {
+            Finding::yes(format!("{sent} ids sent, {n} prompt tokens counted: the engine adds one"))
+        }
         (None, Some(n)) => {
-            Finding::yes(format!("{sent} ids sent, {n} prompt tokens counted: the engine adds some"))
+            Finding::no(format!("{sent} ids sent, {n} prompt tokens counted: taken for something else"))
         }
         (None, None) => Finding::unknown("taken, but the engine does not count prompt tokens"),
     };
@@ -208,7 +224,7 @@ async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -
     let path = target.base_url.beside_v1(path);
     let watcher = asking.watcher();
     let running = async || -> Result<Option<f64>, String> {
-        Ok(watcher.get(target, &path).await?.ok().and_then(|answer| gauge(&answer.body, name)))
+        Ok(watcher.get(target, &path).await?.ok().and_then(|answer| Page::read(&answer.body).value(name)))
     };
     match running().await? {
         None => return unknown("the engine does not show its gauge of running requests"),
@@ -230,6 +246,8 @@ async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -
             }
         }
     };
+    // In less the engine cannot have finished by itself, had it gone on.
+    let needed = asking.fastest_token.map(|one| one.as_secs_f64() * f64::from(tokens));
     let answer = asking.attempt_until(target, &row, change, &mut cancelled);
     tokio::pin!(answer);
     tokio::select! {
@@ -248,14 +266,19 @@ async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -
     }
     let closed = watcher.now();
     while watcher.now() - closed < ABORT_WITHIN {
-        if running().await? == Some(0.0) {
-            let how = format!(
-                "it ran no more {:.1} s after the connection was closed",
-                (watcher.now() - closed).as_secs_f64()
-            );
-            return Ok(Cut::Found(Finding::yes(how)));
+        match running().await? {
+            None => return unknown("the engine's gauge could not be read any more"),
+            Some(n) if n > 0.0 => watcher.wait().await,
+            Some(_) => {
+                let after = (watcher.now() - closed).as_secs_f64();
+                // The answer may have come to its end by itself.
+                let how = format!("it ran no more {after:.1} s after the connection was closed");
+                return Ok(Cut::Found(match needed {
+                    Some(needed) if after < needed / 4.0 => Finding::yes(how),
+                    _ => Finding::unknown(format!("{how}; the answer may have ended by itself by then")),
+                }));
+            }
         }
-        watcher.wait().await;
     }
     let how = format!("it still ran {} s after the connection was closed", ABORT_WITHIN.as_secs_f64());
     Ok(Cut::Found(Finding::no(how)))
@@ -267,19 +290,33 @@ mod tests {
 
     #[test]
     fn events_that_do_not_say_what_they_hold_are_no_evidence() {
+        use common::probe::Verdict::{No, Yes};
         let mut trace = Trace::unsent(
             common::trace::Unsent::default(),
             common::trace::Failure::new(common::trace::FailureKind::Reset, "gone"),
             Nanos::ZERO,
         );
-        assert!(evidence(&trace, "logprobs").how.contains("reset: gone"));
+        let gone = evidence(&trace, "logprobs");
+        assert!(
+            gone.verdict == common::probe::Verdict::Unknown && gone.how.contains("reset: gone"),
+            "{gone:?}"
+        );
+        let verdict_of = |kind, status| failed(&Failure::new(kind, "no"), status, "with it").verdict;
+        assert_eq!(verdict_of(FailureKind::HttpStatus, Some(422)), No);
+        for (kind, status) in [
+            (FailureKind::HttpStatus, Some(503)),
+            (FailureKind::HttpStatus, Some(429)),
+            (FailureKind::TimeoutTotal, Some(200)),
+            (FailureKind::Connect, None),
+        ] {
+            assert_eq!(verdict_of(kind, status), common::probe::Verdict::Unknown);
+        }
         trace.facts.outcome = common::trace::Outcome::Success;
         let verdict = |tokens| {
             let mut trace = trace.clone();
             trace.facts.event_tokens = tokens;
             evidence(&trace, "logprobs").verdict
         };
-        use common::probe::Verdict::{No, Yes};
         assert_eq!(verdict(EventTokens::default()), No);
         assert_eq!(verdict(EventTokens { one: 3, unknown: 1, ..Default::default() }), No);
         assert_eq!(verdict(EventTokens { one: 3, many: 1, ..Default::default() }), Yes);

@@ -5,17 +5,20 @@
 //!
 //! - `join` makes the connection and shakes hands.
 //! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
-//! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool.
+//! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `record` what is
+//!   recorded beside it.
 //!
 //! Must never: let a wire type out of this folder, or act on a control message of another epoch.
 
 mod fetch;
 mod join;
 mod probes;
+mod record;
 mod serve;
 mod trial;
 mod upload;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,13 +26,15 @@ use std::time::Duration;
 
 use common::clock::Clock;
 use common::disk::Disk;
-use common::fleet::Introduction;
+use common::fleet::{EngineState, Introduction};
 use common::ids::Seq;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::engine::Secret;
 use crate::launch::{Keeping, Kept};
+use crate::telemetry::{EngineRoot, GpuFeed};
 use probes::ClockModel;
+use record::Observing;
 use trial::Trial;
 
 /// What an agent is started with.
@@ -52,6 +57,8 @@ pub struct AgentConfig {
     pub disk: Arc<dyn Disk>,
     /// The engine that this agent launches.
     pub engine: Option<Keeping>,
+    /// The GPUs of this host are read, by this library of NVML where it is not the usual one.
+    pub gpu: Option<Option<OsString>>,
 }
 
 /// Why an agent ends.
@@ -94,6 +101,14 @@ struct Agent {
     trial: Option<Trial>,
     /// The engine that this agent launches.
     engine: Option<Kept>,
+    /// The last order about the engine, by the coordinator's incarnation and its id, with its answer once there is one.
+    engine_order: Option<((u64, u64), Option<EngineState>)>,
+    /// Who the engine on this host is, and the GPUs, where they are read.
+    engine_root: EngineRoot,
+    gpus: Option<Arc<GpuFeed>>,
+    /// What is recorded beside the run, and the number of the next record.
+    observing: Option<Observing>,
+    next_record: Arc<Mutex<Seq>>,
     /// Of the run that was served last: the next trace's number.
     next_seq: (String, Seq),
 }
@@ -110,6 +125,10 @@ pub type Shutdown = watch::Receiver<u8>;
 /// See [`AgentError`]; a coordinator that cannot be reached is not an error, it is waited for.
 pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), AgentError> {
     let engine = config.engine.take().map(Kept::start);
+    config.introduction.gpu = config.gpu.is_some();
+    let engine_root = EngineRoot::default();
+    let gpus =
+        config.gpu.take().map(|library| Arc::new(GpuFeed::start(library, &engine_root, &config.clock)));
     config.introduction.engine = engine.as_ref().map(|kept| kept.card().clone());
     let mut agent = Agent {
         clock_model: ClockModel::new(Arc::clone(&config.clock)),
@@ -117,18 +136,31 @@ pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), 
         lease_until: Arc::new(AtomicU64::new(0)),
         trial: None,
         engine,
+        engine_root,
+        gpus,
+        engine_order: None,
+        observing: None,
+        next_record: Arc::default(),
         next_seq: (String::new(), Seq(0)),
     };
     let ended = serve_coordinators(&mut agent, &mut shutdown).await;
-    if let Some(engine) = agent.engine.take() {
+    if let Some(engine) = &mut agent.engine {
         tracing::info!("stopping the engine");
         // Asked a second time to end: at once.
         let at_once = *shutdown.borrow() > 1;
-        let mut hurry = shutdown.clone();
+        let mut again = shutdown.clone();
         tokio::select! {
             () = engine.end(at_once) => {}
-            _ = asked_to_end(&mut hurry, 1), if !at_once => tracing::warn!("the engine is ended without grace"),
+            _ = asked_to_end(&mut again, 1), if !at_once => {
+                tracing::warn!("the engine is ended without grace");
+                engine.end(true).await;
+            }
         }
+    }
+    agent.observing = None;
+    // An observation that is just being given up may still hold it: then its threads end with the process.
+    if let Some(Ok(gpus)) = agent.gpus.take().map(Arc::try_unwrap) {
+        gpus.stop();
     }
     ended
 }
@@ -147,6 +179,7 @@ async fn serve_coordinators(agent: &mut Agent, shutdown: &mut Shutdown) -> Resul
                         SessionEnd::Goodbye(reason) => {
                             tracing::info!("the coordinator has no more work: {reason}");
                             agent.trial = None;
+                            agent.observing = None;
                             if agent.config.once {
                                 return Ok(());
                             }

@@ -1,12 +1,12 @@
 //! The loop of a joined session.
 
+mod beside;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::fleet::{
-    DrainReport, EngineOrder, EngineStage, EngineState, ReadyReport, TargetCheck, TrialOrder,
-};
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Nanos, Seq};
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
@@ -92,7 +92,7 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
             state = next_stage(&mut stage) => session.say(Say::EngineState((&state).into())).await,
             (report, answer) = next_of(&mut session.agent.trial, &mut session.agent.engine) => match (report, answer) {
                 (Some(report), _) => session.report(report).await,
-                (_, Some(state)) => session.say(Say::EngineState((&state).into())).await,
+                (_, Some(state)) => session.answer(state).await,
                 (None, None) => Ok(()),
             },
             _ = pulse.tick() => session.beat().await,
@@ -203,6 +203,7 @@ impl Session<'_> {
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
             Hear::EngineOrder(order) => self.engine_order(order)?,
+            Hear::Observe(what) => self.observe(what)?,
             Hear::Prepare(order) => match TrialOrder::try_from(order) {
                 Ok(order) => self.prepare(order),
                 Err(e) => return Err(format!("an order that makes no sense: {e}")),
@@ -249,33 +250,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn engine_order(&mut self, order: proto::v1::EngineOrder) -> Step {
-        let (id, order) = <(u64, EngineOrder)>::try_from(order).map_err(|e| e.to_string())?;
-        let found = self.found.clone();
-        let tell = move |done: Result<String, String>| async move {
-            let (stage, message) = match done {
-                Ok(how) => (EngineStage::Done, how),
-                Err(why) => (EngineStage::Failed, why),
-            };
-            let _ = found.send(Found::Engine(EngineState { order: id, stage, message, record: None })).await;
-        };
-        match (order, &self.agent.engine) {
-            (EngineOrder::EmptyCache(target), _) => {
-                let config = &self.agent.config;
-                let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
-                let clock = Arc::clone(&config.clock);
-                tokio::spawn(async move { tell(probe::empty_cache(&target, agent, key, clock).await).await });
-            }
-            (order, Some(engine)) => {
-                if let Err(why) = engine.order(id, order) {
-                    tokio::spawn(tell(Err(why.into())));
-                }
-            }
-            (_, None) => drop(tokio::spawn(tell(Err("this agent launches no engine".into())))),
-        }
-        Ok(())
-    }
-
     fn prepare(&mut self, order: TrialOrder) {
         let first_seq = match self.agent.trial.take() {
             // The same run goes on: numbers are contiguous over its trials.
@@ -311,7 +285,7 @@ impl Session<'_> {
     async fn found(&mut self, found: Found) -> Step {
         match found {
             Found::Target(report) => self.say(Say::TargetReport(report)).await,
-            Found::Engine(state) => self.say(Say::EngineState((&state).into())).await,
+            Found::Engine(state) => self.answer(state).await,
             Found::Fetched(epoch, result) => {
                 let config = &self.agent.config;
                 let surroundings = Surroundings {

@@ -1,6 +1,6 @@
 //! Hugging Face `transformers serve`. Source: recordings, 5.24.
 
-use super::{CacheReset, Sign, Traits};
+use super::{Sign, Traits};
 
 /// `transformers serve`.
 pub(super) static TRANSFORMERS: Traits = Traits {
@@ -26,5 +26,6 @@ pub(super) static TRANSFORMERS: Traits = Traits {
     version: None,
     settings: None,
     metrics: None,
-    cache_reset: Some(CacheReset { path: "/reset", success: None, needs: None }),
+    // POST /reset is something else: it unloads every model.
+    cache_reset: None,
 };

@@ -17,6 +17,7 @@ use crate::kept::KeptRun;
 use crate::report::{Report, TrialReport, render_table, to_json};
 use crate::retokenize::Retokenizer;
 use crate::store::{RunRecord, RunState, RunStore, Store};
+use crate::telemetry;
 
 /// Stands for the latest run.
 const LATEST: &str = "latest";
@@ -79,6 +80,7 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
             .then_some(Lines { out: &mut out, path: Path::new("standard output") });
         trials.push(analyse(&run, &kept, &slos, trial, lines, tokenizer.as_ref())?);
     }
+    telemetry::attach(&run, &kept, &mut trials)?;
     let report = Report::new(run.id().clone(), kept.experiment.clone(), slos, target, trials);
     match options.format {
         Format::Text => {

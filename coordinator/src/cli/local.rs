@@ -19,6 +19,13 @@ use crate::plan::FleetPlan;
 /// How long an agent may take to end after the goodbye.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
+/// Variables of the recipe, one a line: the agent reads them as its --engine-var.
+const ENGINE_VARS: &str = "PLIMSOLL_ENGINE_VARS";
+
+/// How long one that launches an engine may take: the recipe says how long that may take to stop, and an engine that is
+/// cut off keeps its port.
+const END_WITH_ENGINE: Duration = Duration::from_secs(300);
+
 /// Their names.
 pub(super) fn names(plan: &FleetPlan) -> anyhow::Result<BTreeSet<AgentName>> {
     let name = |number| Ok(format!("local-{number}").parse()?);
@@ -68,7 +75,12 @@ impl LocalAgents {
                 if let Some(overlay) = &with.agents.engine_overlay {
                     command.arg("--engine-overlay").arg(overlay);
                 }
-                with.agents.engine_var.iter().for_each(|var| _ = command.arg("--engine-var").arg(var));
+                // By the environment: a variable may hold a secret, and a command line is seen by everybody.
+                command.env(ENGINE_VARS, with.agents.engine_var.join("\n"));
+            }
+            // One host, one agent that reads its GPUs.
+            if with.agents.gpu && agents.watchers.is_empty() {
+                command.arg("--gpu");
             }
             match token {
                 // By the environment: a command line is seen by everybody on the host.
@@ -79,7 +91,10 @@ impl LocalAgents {
             // A group of its own: ctrl-c is for the coordinator, which lets the agents drain.
             command.process_group(0);
             let process = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
-            agents.watchers.spawn(watch_over(process, name, log, run_over.clone(), events.clone()));
+            let launches = with.agents.engine.is_some() && agents.watchers.is_empty();
+            let end_within = if launches { END_WITH_ENGINE } else { END_WITHIN };
+            let (over, events) = (run_over.clone(), events.clone());
+            agents.watchers.spawn(watch_over(process, name, log, over, events, end_within));
         }
         Ok(agents)
     }
@@ -98,6 +113,7 @@ async fn watch_over(
     log: PathBuf,
     mut over: watch::Receiver<bool>,
     events: mpsc::Sender<FleetEvent>,
+    end_within: Duration,
 ) {
     let ended = async {
         // The value is a guard, which must not be held over the wait below.
@@ -114,7 +130,7 @@ async fn watch_over(
             let _ = events.send(FleetEvent::Gone { agent: name, reason }).await;
         }
         () = ended => {
-            if tokio::time::timeout(END_WITHIN, process.wait()).await.is_err() {
+            if tokio::time::timeout(end_within, process.wait()).await.is_err() {
                 tracing::warn!(agent = %name, "does not end, and is killed");
                 let _ = process.kill().await;
             }

@@ -1,6 +1,7 @@
 //! The command line: options → plan → run → exit code.
 
 mod browse;
+mod capture;
 mod company;
 mod config;
 mod local;
@@ -57,6 +58,7 @@ pub fn main() -> ExitCode {
     log(options.log);
     let result = match &options.command {
         Command::Probe(options) => probe::probe(options),
+        Command::Capture(options) => capture::capture(options),
         Command::Report(options) => browse::report(options),
         Command::Runs(options) => browse::runs(options),
         Command::Rm(options) => browse::rm(options),

@@ -1,9 +1,15 @@
 //! The options as typed, with their defaults and their help.
 
+mod apart;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::dialect::Dialect;
+
+pub(super) use apart::{
+    CaptureOptions, Format, ProbeFormat, ProbeOptions, ReportOptions, RmOptions, RunsOptions,
+};
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
 ///
@@ -70,6 +76,8 @@ pub enum Command {
     },
     /// Find out what the engine is and what it can do; a dozen small requests are sent
     Probe(Box<ProbeOptions>),
+    /// Record GPUs, hosts and the engine's metrics for a while, without sending anything
+    Capture(Box<CaptureOptions>),
     /// Compute a finished run's report again, with other objectives if you like; nothing is sent
     Report(ReportOptions),
     /// List the runs that are kept
@@ -100,7 +108,7 @@ impl Command {
             Self::Run { rate, common } => {
                 Some((common, Rates { rates: rate.iter().cloned().collect(), repeats: 1, option: "--rate" }))
             }
-            Self::Probe(_) | Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
+            Self::Probe(_) | Self::Capture(_) | Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
         }
     }
 }
@@ -157,6 +165,10 @@ pub struct Common {
     /// What is done to the engine before each trial, so that trials do not fill its prefix cache for each other
     #[arg(long, value_name = "WHAT", default_value = "nothing", help_heading = "Engine")]
     pub between_trials: Between,
+
+    /// Send nothing unless the power of a GPU is recorded
+    #[arg(long, help_heading = "Agents")]
+    pub require_gpu: bool,
 
     /// Look only briefly at the engine before the first trial: do not try what it can do
     #[arg(long, help_heading = "Engine")]
@@ -343,6 +355,14 @@ pub struct AgentOptions {
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Agents")]
     pub engine_var: Vec<String>,
 
+    /// Let the agent started here record what the GPUs of this host draw and do (NVML)
+    #[arg(long, help_heading = "Agents")]
+    pub gpu: bool,
+
+    /// Wait for an agent with --gpu
+    #[arg(long, help_heading = "Agents")]
+    pub await_gpu: bool,
+
     /// Wait for an agent with --engine, and until its engine is ready
     #[arg(long, help_heading = "Agents")]
     pub await_engine: bool,
@@ -388,96 +408,4 @@ pub struct Objectives {
     /// Share of all scheduled requests that has to meet every objective [default: 0.99]
     #[arg(long, value_name = "SHARE", help_heading = "Objectives")]
     pub slo_target: Option<String>,
-}
-
-/// Options of `probe`.
-#[derive(Debug, Args)]
-pub struct ProbeOptions {
-    /// The engine and how it is asked
-    #[command(flatten)]
-    pub engine: EngineOptions,
-
-    /// Who asks
-    #[command(flatten)]
-    pub agents: AgentOptions,
-
-    /// Only look at what the engine says of itself; one request is sent
-    #[arg(long, help_heading = "Engine")]
-    pub brief: bool,
-
-    /// How the result is written, to standard output
-    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
-    pub format: ProbeFormat,
-
-    /// Data directory, for the logs of agents started here
-    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
-    pub data: PathBuf,
-}
-
-/// How a probe is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProbeFormat {
-    /// For people
-    Text,
-    /// As it is stored with a run
-    Json,
-}
-
-/// How a report is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table for people
-    Text,
-    /// report.json
-    Json,
-    /// traces.jsonl
-    Jsonl,
-}
-
-/// Options of `report`.
-#[derive(Debug, Args)]
-pub struct ReportOptions {
-    /// The run, or `latest`
-    pub run: String,
-
-    /// Other objectives than it was run with; its own when none is given
-    #[command(flatten)]
-    pub objectives: Objectives,
-
-    /// Further percentiles of each trial, such as 25,75,99.9 (text only)
-    #[arg(long, value_name = "P", value_delimiter = ',', help_heading = "Output")]
-    pub percentiles: Vec<f64>,
-
-    /// The model's tokenizer.json: counts the tokens of kept text where the engine did not (marked as an estimate),
-    /// and checks them where it did
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub tokenizer: Option<PathBuf>,
-
-    /// How it is written, to standard output
-    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
-    pub format: Format,
-
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
-    pub data: PathBuf,
-}
-
-/// Options of `runs`.
-#[derive(Debug, Args)]
-pub struct RunsOptions {
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
-    pub data: PathBuf,
-}
-
-/// Options of `rm`.
-#[derive(Debug, Args)]
-pub struct RmOptions {
-    /// The runs, by name
-    #[arg(required = true)]
-    pub runs: Vec<String>,
-
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
-    pub data: PathBuf,
 }

@@ -86,6 +86,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
             ..Default::default()
         },
         fleet,
+        require_gpu: options.require_gpu,
         engine: EnginePlan {
             dialect: options.engine.dialect,
             probe: if options.brief_probe { ProbeDepth::Brief } else { ProbeDepth::Full },
@@ -374,15 +375,17 @@ pub(super) fn fleet(options: &AgentOptions) -> anyhow::Result<FleetPlan> {
             "--engine is for an agent started here: add --local-agents 1, or give the recipe to the agent on the engine's host"
         );
     }
-    if options.listen.is_some() && options.agents.is_none() && !options.await_engine {
+    let awaited = options.agents.is_some() || options.await_engine || options.await_gpu;
+    if options.listen.is_some() && !awaited {
         bail!(
-            "--listen would be ignored without --agents, which says how many to wait for, or --await-engine"
+            "--listen would be ignored without --agents, which says how many to wait for, --await-engine or --await-gpu"
         );
     }
     Ok(FleetPlan {
         local,
         remote,
         awaits_engine: options.await_engine && options.engine.is_none(),
+        awaits_gpu: options.await_gpu && !options.gpu,
         listen: options.listen.clone().unwrap_or_else(|| "127.0.0.1:0".into()),
         join_timeout: time("--join-timeout", &options.join_timeout)?,
     })

@@ -144,13 +144,19 @@ fn about(time: Nanos) -> String {
 
 /// What to type on the other hosts.
 pub(super) fn join_line(address: SocketAddr, token: Option<&Token>, plan: &FleetPlan) -> Option<String> {
-    let whom = match (plan.remote, plan.awaits_engine) {
-        (0, false) => return None,
-        (0, true) => "an agent with --engine, at most {}; on the engine's host".to_owned(),
-        (n, false) => format!("{n} agents, at most {{}}; on each host"),
-        (n, true) => format!("{n} agents and one with --engine, at most {{}}; on each host"),
-    };
-    let whom = whom.replace("{}", &shown_time(plan.join_timeout));
+    let mut whom = Vec::new();
+    if plan.remote > 0 {
+        whom.push(format!("{} agents", plan.remote));
+    }
+    for (option, awaited) in [("--engine", plan.awaits_engine), ("--gpu", plan.awaits_gpu)] {
+        if awaited {
+            whom.push(format!("one with {option}"));
+        }
+    }
+    if whom.is_empty() {
+        return None;
+    }
+    let whom = format!("{}, at most {}; on each host", whom.join(" and "), shown_time(plan.join_timeout));
     let host = if address.ip().is_unspecified() { "THIS-HOST".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let secret = match token {

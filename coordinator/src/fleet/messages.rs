@@ -1,7 +1,8 @@
 //! What agents say and are told, in the domain's terms. `rpc` turns these into wire messages and back.
 
 use common::fleet::{
-    DrainReport, EngineOrder, EngineState, Progress, ReadyReport, TargetCheck, TargetReport, TrialOrder,
+    DrainReport, EngineOrder, EngineState, Observation, Progress, ReadyReport, TargetCheck, TargetReport,
+    TrialOrder,
 };
 use common::ids::{Epoch, Nanos};
 
@@ -38,6 +39,8 @@ pub enum ToAgent {
     Check(Box<TargetCheck>),
     /// Do something with the engine; answered under this number.
     Engine(u64, EngineOrder),
+    /// Record what happens there.
+    Observe(Box<Observation>),
     /// Prepare a trial.
     Prepare(Box<TrialOrder>),
     /// Start at this instant of the coordinator's monotonic clock, if told to by then.

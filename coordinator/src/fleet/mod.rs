@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use common::clock::Clock;
-use common::fleet::Introduction;
+use common::fleet::{EngineStage, EngineState, Introduction, Observation};
 use common::ids::{AgentName, Nanos};
 use tokio::sync::{mpsc, oneshot};
 
 pub use messages::{FromAgent, ToAgent};
-pub use registry::{Refusal, Registry};
+pub use registry::{Joined, Refusal, Registry};
 
 /// Between two heartbeats.
 pub const HEARTBEAT: Nanos = Nanos(1_000_000_000);
@@ -98,6 +98,11 @@ pub struct Fleet {
     clock: Arc<dyn Clock>,
     /// When silence was last looked for (monotonic).
     looked: Nanos,
+    /// Where the engines stand that agents launch, as last heard: a death must not be missed because it was told while
+    /// something else was waited for.
+    engines: BTreeMap<AgentName, EngineState>,
+    /// What agents are to record, and which of them the engine's metrics: those that join later, too.
+    observation: Option<(Observation, Option<AgentName>)>,
 }
 
 impl Fleet {
@@ -119,6 +124,29 @@ impl Fleet {
             heard: VecDeque::new(),
             clock,
             looked,
+            engines: BTreeMap::new(),
+            observation: None,
+        }
+    }
+
+    /// Where the engine stands that this agent launches, as last heard.
+    #[must_use]
+    pub fn engine(&self, agent: &AgentName) -> Option<&EngineState> {
+        self.engines.get(agent)
+    }
+
+    /// How an engine that an agent launches has died, if one has: by itself, or with its agent.
+    #[must_use]
+    pub fn engine_death(&self) -> Option<&str> {
+        let dead = self.engines.values().find(|state| state.stage == EngineStage::Died);
+        dead.map(|state| state.message.as_str())
+    }
+
+    /// An agent is gone, and with it the engine that it launched.
+    fn engine_goes_with(&mut self, agent: &AgentName, reason: &str) {
+        if let Some(state) = self.engines.get_mut(agent) {
+            state.stage = EngineStage::Died;
+            state.message = format!("agent {agent}, which launched it, is gone: {reason}");
         }
     }
 
@@ -168,7 +196,15 @@ impl Fleet {
             self.heard.extend(change);
         }
         self.looked = self.clock.monotonic();
-        self.lost = self.registry.expire(self.clock.boottime());
+        for (agent, reason, matters) in self.registry.expire(self.clock.boottime()) {
+            self.engine_goes_with(&agent, &reason);
+            if matters {
+                self.lost.push((agent, reason));
+            } else {
+                self.links.remove(&agent);
+                missing(&agent, &reason);
+            }
+        }
     }
 
     fn take(&mut self, event: FleetEvent) -> Option<Change> {
@@ -176,26 +212,53 @@ impl Fleet {
             FleetEvent::Join { introduction, session, at, link, answer } => {
                 let name = introduction.name.clone();
                 let result = self.registry.join(*introduction, session, at);
-                let taken = result.is_ok();
-                if answer.send(result.map(|_| ())).is_err() || !taken {
+                let joined = result.as_ref().ok().copied();
+                if answer.send(result.map(|_| ())).is_err() || joined.is_none() {
                     return None;
                 }
                 self.links.insert(name.clone(), link);
+                if joined == Some(Joined::New) {
+                    self.have_record(&name);
+                }
                 Some(Change::Joined(name))
             }
             FleetEvent::Said { agent, at, what } => {
                 self.registry.heard(&agent, at);
+                if let FromAgent::Engine(state) = &what
+                    && state.order == 0
+                {
+                    self.engines.insert(agent.clone(), (**state).clone());
+                }
                 Some(Change::Said(agent, what))
             }
             FleetEvent::Gone { agent, reason } => {
+                let matters = self.registry.matters(&agent);
                 self.registry.remove(&agent);
                 self.links.remove(&agent);
+                self.engine_goes_with(&agent, &reason);
+                if !matters {
+                    missing(&agent, &reason);
+                    return None;
+                }
                 Some(Change::Lost(agent, reason))
             }
             FleetEvent::Left { agent, session } => {
                 self.registry.disconnected(&agent, session);
                 None
             }
+        }
+    }
+
+    /// Has every agent record `what`, also those that join later; `scraper` the engine's metrics, too.
+    pub fn observe(&mut self, what: Observation, scraper: Option<AgentName>) {
+        self.observation = Some((what, scraper));
+        self.links.keys().for_each(|agent| self.have_record(agent));
+    }
+
+    fn have_record(&self, agent: &AgentName) {
+        if let Some((what, scraper)) = &self.observation {
+            let what = Observation { metrics: scraper.as_ref() == Some(agent), ..what.clone() };
+            self.tell(agent, ToAgent::Observe(Box::new(what)));
         }
     }
 
@@ -215,6 +278,11 @@ impl Fleet {
     }
 }
 
+/// An agent is gone that only records: that ends nothing, and what it does not record says so itself.
+fn missing(agent: &AgentName, reason: &str) {
+    tracing::warn!(%agent, "it records nothing any more: {reason}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +298,7 @@ mod tests {
             host: HostFacts::default(),
             observer: false,
             engine: None,
+            gpu: false,
         });
         let (link, orders) = mpsc::channel(ORDERS);
         let (answer, _) = oneshot::channel();

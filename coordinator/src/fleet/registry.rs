@@ -72,13 +72,16 @@ impl Registry {
         let known = self.members.get(&name);
         let joined = match known {
             Some(m) if m.introduction.incarnation == introduction.incarnation => Joined::Back,
-            Some(m) if m.session.is_some() || self.complete => {
+            Some(m) if m.session.is_some() || (self.complete && !only_records(&introduction)) => {
                 let host = &m.introduction.host.hostname;
                 return Err(Refusal::NameTaken(format!(
                     "an agent named {name} has joined from {host}; give this one another --name, or wait until the other is given up"
                 )));
             }
-            _ if self.complete || (known.is_none() && !self.has_place_for(&introduction)) => {
+            // Who only records may come, or begin again, at any time: no split depends on it.
+            _ if (self.complete && !only_records(&introduction))
+                || (known.is_none() && !self.has_place_for(&introduction)) =>
+            {
                 return Err(Refusal::Full(format!("it has the {} agents that it wants", self.wanted())));
             }
             _ => Joined::New,
@@ -145,19 +148,26 @@ impl Registry {
         self.senders().count() >= self.wanted()
     }
 
-    /// Takes out and gives those of whom nothing was heard for too long.
-    pub fn expire(&mut self, now: Nanos) -> Vec<(AgentName, String)> {
+    /// Whether a run cannot go on without this member: it sends load, or launches the engine.
+    #[must_use]
+    pub fn matters(&self, name: &AgentName) -> bool {
+        self.members.get(name).is_some_and(|m| !only_records(&m.introduction))
+    }
+
+    /// Takes out and gives those of whom nothing was heard for too long: why, and whether a run needs them.
+    pub fn expire(&mut self, now: Nanos) -> Vec<(AgentName, String, bool)> {
         let limit = self.lease + MARGIN;
         let silent = |m: &Member| now - m.last_heard > limit;
-        let lost: Vec<(AgentName, String)> = self
+        let lost: Vec<(AgentName, String, bool)> = self
             .members
             .iter()
             .filter(|(_, m)| silent(m))
             .map(|(name, m)| {
-                (name.clone(), format!("silent for {:.1} s", (now - m.last_heard).as_secs_f64()))
+                let silence = (now - m.last_heard).as_secs_f64();
+                (name.clone(), format!("silent for {silence:.1} s"), !only_records(&m.introduction))
             })
             .collect();
-        lost.iter().for_each(|(name, _)| _ = self.members.remove(name));
+        lost.iter().for_each(|(name, ..)| _ = self.members.remove(name));
         lost
     }
 
@@ -166,6 +176,11 @@ impl Registry {
     pub fn members(&self) -> &BTreeMap<AgentName, Member> {
         &self.members
     }
+}
+
+/// It sends no load and launches no engine.
+fn only_records(agent: &Introduction) -> bool {
+    agent.observer && agent.engine.is_none()
 }
 
 #[cfg(test)]
@@ -185,6 +200,7 @@ mod tests {
             host,
             observer: false,
             engine: None,
+            gpu: false,
         }
     }
 
@@ -204,6 +220,21 @@ mod tests {
         assert_eq!(r.join(observer("o2"), 4, Nanos(0)), Ok(Joined::New));
         assert_eq!(r.senders().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(r.launcher(), None);
+        assert!(r.matters(&name("a")) && !r.matters(&name("o1")));
+        // In a run, too, and as another process when the first is gone.
+        r.complete();
+        assert_eq!(r.join(observer("o3"), 5, Nanos(0)), Ok(Joined::New));
+        let again =
+            |r: &mut Registry, n| r.join(Introduction { observer: true, ..agent("o1", n) }, n, Nanos(0));
+        assert!(again(&mut r, 6).is_err(), "the first is there");
+        r.disconnected(&name("o1"), 1);
+        assert_eq!(again(&mut r, 7), Ok(Joined::New));
+        let launches = EngineCard {
+            name: "e".into(),
+            dialect: "vllm".parse().unwrap(),
+            base_url: "http://127.0.0.1:8000".parse().unwrap(),
+        };
+        assert!(r.join(Introduction { engine: Some(launches), ..observer("o4") }, 8, Nanos(0)).is_err());
     }
 
     fn others(n: usize) -> Registry {

@@ -6,7 +6,7 @@ use common::slo::{SloSet, Target};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Report, TrialReport};
+use super::{Energy, Report, TrialReport};
 
 /// Version of the form of `report.json` and `traces.jsonl`. It changes when a field changes its meaning or goes; a
 /// new field changes nothing.
@@ -20,6 +20,7 @@ struct Document<'a> {
     slo_target: Target,
     knee: &'a Knee,
     rates: &'a [RateResult],
+    energy: Option<Energy>,
     trials: &'a [TrialReport],
     experiment: Value,
 }
@@ -50,6 +51,7 @@ fn document(report: &Report) -> Document<'_> {
         slo_target: report.target,
         knee: &report.knee,
         rates: &report.rates,
+        energy: report.energy(),
         trials: &report.trials,
         experiment: experiment(report),
     }

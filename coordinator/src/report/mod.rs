@@ -4,6 +4,8 @@
 //! where the bytes go. `docs/report.md` describes each field; a test here holds the two together. It must never show
 //! a number without the validity of its trial beside it, and never show what is undefined as 0.
 
+mod beside;
+mod energy;
 mod evidence;
 mod json;
 mod notes;
@@ -12,6 +14,8 @@ mod table;
 mod tests;
 mod traces;
 
+pub use beside::render_window;
+pub use energy::{Energy, RateEnergy};
 pub use json::{SCHEMA_VERSION, to_json, to_value};
 pub use table::render_table;
 pub use traces::{TraceRow, write_trace, write_traces};
@@ -23,6 +27,8 @@ use common::seed::Seed;
 use common::slo::{SloSet, Target};
 use common::summary::TrialSummary;
 use serde::Serialize;
+
+use crate::telemetry::TrialTelemetry;
 
 /// Everything that a report shows. Make one with [`Report::new`], which pools the rates and finds the knee.
 #[derive(Debug, Clone)]
@@ -61,6 +67,8 @@ pub struct TrialReport {
     pub workload_sha256: Digest,
     /// Its numbers.
     pub summary: TrialSummary,
+    /// What was recorded beside it; none when nothing was.
+    pub telemetry: Option<TrialTelemetry>,
 }
 
 impl Report {
@@ -76,6 +84,12 @@ impl Report {
         let rates = pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
         let knee = Knee::find(&rates, &slos, target);
         Self { run_id, experiment, slos, target, trials, rates, knee }
+    }
+
+    /// What the engine's GPUs took at each rate; none when no GPU was recorded.
+    #[must_use]
+    pub fn energy(&self) -> Option<Energy> {
+        Energy::of(&self.trials, &self.rates, &self.slos, self.target)
     }
 }
 

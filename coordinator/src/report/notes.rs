@@ -33,6 +33,7 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     failures(report, &mut lines);
     causes(report, &mut lines);
     reasons(report, &mut lines);
+    super::beside::beside(report, &mut lines);
     lines.push(String::new());
     wrap(&report.knee.to_string(), "", &mut lines);
     lines
@@ -183,7 +184,7 @@ fn section(title: &str, lines: &mut Vec<String>, fill: impl FnOnce(&mut Vec<Stri
     }
 }
 
-fn named(rate: &str) -> String {
+pub(super) fn named(rate: &str) -> String {
     match rate {
         "inf" => "rate inf".to_owned(),
         closed if closed.starts_with("closed") => format!("{closed} workers"),

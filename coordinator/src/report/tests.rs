@@ -4,6 +4,8 @@ use common::ids::{AgentName, ArrivalIndex, Nanos};
 use common::plan::OfferedRate;
 use common::stats::NoInterval;
 use common::summary::{AgentInput, Sample, TrialInput, summarise};
+use common::telemetry::energy::WindowEnergy;
+use common::telemetry::window::{AgentWindow, BOUNDARY, Counts, GpuTotals, GpuWindow, TelemetryWindow};
 use common::trace::{
     Channel, ContentEvent, EngineTime, EventTokens, Failure, FailureKind, Outcome, OutputTokens, TokenSource,
     Trace, Unsent,
@@ -67,6 +69,7 @@ pub(super) fn trial(
         schedule_sha256: Digest::of(b"schedule"),
         workload_sha256: Digest::of(b"workload"),
         summary: summarise(input, samples),
+        telemetry: None,
     }
 }
 
@@ -332,4 +335,74 @@ fn every_field_is_described() {
         let name = serde_json::to_value(kind).unwrap();
         assert!(page.contains(&format!("`{}`", name.as_str().unwrap())), "{name}");
     }
+}
+
+/// Two GPUs with this much energy each; `complete` or with a gap.
+fn took(joules: f64, tokens: u64, complete: bool) -> TrialTelemetry {
+    let gpu = |uuid: &str| GpuWindow {
+        uuid: uuid.to_owned(),
+        energy: WindowEnergy { joules: Some(joules), ..WindowEnergy::default() },
+        complete,
+        ..GpuWindow::default()
+    };
+    let gpus = vec![gpu("GPU-a"), gpu("GPU-b")];
+    let totals = GpuTotals::of(&gpus);
+    let agent = AgentWindow { agent: "a1".parse().unwrap(), gpus, host: None, engine: None };
+    let window =
+        TelemetryWindow { boundary: BOUNDARY.to_owned(), window_seconds: 20.0, agents: vec![agent], totals };
+    let counts = Counts { output_tokens: Some(tokens), ..Counts::default() };
+    TrialTelemetry { efficiency: window.efficiency(&counts), window, engine_beside_client: None }
+}
+
+#[test]
+fn the_best_rate_meets_the_objectives_and_was_seen_whole() {
+    let mut misses = good(400);
+    misses[0..20].iter_mut().for_each(|t| *t = success(0, Nanos::ZERO, Nanos::from_secs(2), 8));
+    for (index, trace) in (0..).zip(&mut misses) {
+        trace.facts.index = ArrivalIndex(index);
+    }
+    let late = [Reason::of_agent(ReasonKind::DispatchLateness, &"a1".parse().unwrap(), "it was late")];
+    let with = |n, rate, repeat, traces: &[Trace], findings: &[Reason], telemetry| TrialReport {
+        telemetry: Some(telemetry),
+        ..trial(n, rate, repeat, traces, findings)
+    };
+    let report = report(vec![
+        with(0, "1", 0, &good(400), &[], took(1000.0, 1000, true)),
+        with(1, "2", 0, &good(400), &[], took(1000.0, 2000, true)),
+        // The same once more, the other way round; and a late one, which decides nothing.
+        with(2, "2", 1, &good(400), &[], took(3000.0, 2000, true)),
+        with(3, "2", 2, &good(400), &late, took(1.0, 2000, true)),
+        with(4, "4", 0, &good(400), &[], took(1000.0, 8000, false)),
+        with(5, "8", 0, &misses, &[], took(1000.0, 9000, true)),
+    ]);
+    let energy = report.energy().unwrap();
+    let seen: Vec<_> = (energy.rates.iter())
+        .map(|r| {
+            (r.offered_rate.as_str(), r.trials, r.joules_per_output_token, r.complete, r.meets_objectives)
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("1", 1, Some(2.0), true, Some(true)),
+            ("2", 2, Some(2.0), true, Some(true)),
+            ("4", 1, Some(0.25), false, Some(true)),
+            ("8", 1, Some(2.0 / 9.0), true, Some(false)),
+        ]
+    );
+    // 1 and 2 are alike; neither what was not seen whole nor what misses an objective is better.
+    assert_eq!(energy.most_efficient_rate.as_deref(), Some("1"));
+    let text = render_table(&report);
+    for part in
+        ["Energy of 2 GPUs", "J/token", "1/s takes the least energy", "The energy at 4/s was not seen whole"]
+    {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn without_a_gpu_there_is_no_energy_and_not_0_of_it() {
+    assert_eq!(example().energy(), None);
+    assert!(!render_table(&example()).contains("Energy"));
 }

@@ -4,6 +4,7 @@
 //! It decides nothing about trials: it hands on and answers.
 
 mod data;
+mod record;
 mod session;
 mod translate;
 mod upload;
@@ -27,6 +28,7 @@ use tonic::{Request, Status};
 
 use crate::fleet::FleetEvent;
 use crate::ingest::IngestHandle;
+use crate::store::TelemetrySink;
 
 /// Largest message of any kind: a batch of traces with one very large block.
 const MAX_MESSAGE: usize = common::trace::segment::MAX_BLOCK_BYTES + (1 << 20);
@@ -44,6 +46,7 @@ struct Offer {
 struct OpenRun {
     id: RunId,
     ingest: IngestHandle,
+    telemetry: TelemetrySink,
     /// The trial that is not sealed yet.
     trial: Option<(TrialId, Epoch)>,
 }
@@ -93,9 +96,9 @@ impl Shared {
         offer.slices = slices.into_iter().map(|(agent, slice)| ((agent, epoch), slice)).collect();
     }
 
-    /// From now on traces of this run are taken.
-    pub fn open_run(&self, id: RunId, ingest: IngestHandle) {
-        self.offer().run = Some(OpenRun { id, ingest, trial: None });
+    /// From now on traces and telemetry of this run are taken.
+    pub fn open_run(&self, id: RunId, ingest: IngestHandle, telemetry: TelemetrySink) {
+        self.offer().run = Some(OpenRun { id, ingest, telemetry, trial: None });
     }
 
     /// From now on traces of this trial are taken, or of none.

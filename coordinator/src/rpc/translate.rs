@@ -26,6 +26,7 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
 /// An order as the wire has it.
 pub(super) fn to_agent(order: ToAgent) -> v1::CoordinatorMessage {
     let kind = match order {
+        ToAgent::Observe(observation) => Order::Observe((&*observation).into()),
         ToAgent::Engine(id, order) => Order::EngineOrder(v1::EngineOrder::numbered(id, &order)),
         ToAgent::Check(check) => Order::CheckTarget((&*check).into()),
         ToAgent::Prepare(order) => Order::Prepare((&*order).into()),

@@ -7,7 +7,7 @@ use common::ids::{AgentName, Incarnation};
 use common::trace::segment::Block;
 use proto::convert;
 use proto::v1::telemetry_server::Telemetry;
-use proto::v1::{TraceAck, TraceBatch, trace_ack};
+use proto::v1::{RecordAck, RecordBatch, TraceAck, TraceBatch, trace_ack};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -51,6 +51,12 @@ impl Telemetry for TelemetryService {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+
+    async fn record(&self, request: Request<RecordBatch>) -> Result<Response<RecordAck>, Status> {
+        self.shared.admit(&request)?;
+        let up_to = super::record::take(&self.shared, request.into_inner()).await?;
+        Ok(Response::new(RecordAck { up_to: up_to.0 }))
     }
 }
 

@@ -10,13 +10,15 @@ use common::slo::shown_time;
 use super::prepare::Gathering;
 use crate::fleet::{Change, FromAgent, ToAgent};
 
-/// For an engine to be ready: the agent has the recipe's own patience and says so when that ends, so this one only
-/// ends the wait for an agent that says nothing.
-const START_WITHIN: Nanos = Nanos::from_secs(3600);
+/// An agent that launches an engine says something every second, and has the recipe's own patience. One that is silent
+/// for so long is stuck; stopping an engine may take a few minutes of silence.
+const SILENCE: Nanos = Nanos::from_secs(600);
 /// For a prefix cache to be emptied, or a record to be told.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(60);
 /// Characters of a line about an engine that starts: with its heading, a line of 100.
 const SHOWN: usize = 87;
+/// Within this an agent tells that its engine has died.
+const NEWS_WITHIN: Nanos = Nanos::from_secs(1);
 /// Between two lines about an engine that starts.
 const SAY_EVERY: Nanos = Nanos::from_secs(10);
 
@@ -43,7 +45,7 @@ pub(super) async fn ready(
                 with.ui.note(&format!("engine       ready after {took:.0} s here; {}", s.message));
                 return Ok(Some(s));
             }
-            Some(s) if matches!(s.stage, EngineStage::Failed | EngineStage::Died) => {
+            Some(s) if matches!(s.stage, EngineStage::Failed | EngineStage::Died) && s.order == 0 => {
                 bail!("the engine that agent {agent} launches: {}", s.message)
             }
             Some(s) if with.clock.monotonic() - said > SAY_EVERY => {
@@ -52,9 +54,11 @@ pub(super) async fn ready(
             }
             _ => {}
         }
-        state = match next(agent, begun + START_WITHIN, with).await? {
-            Some(state) => Some(state),
-            None => return Ok(None),
+        state = match next(agent, SILENCE, with).await? {
+            News::Said(state) => Some(state),
+            // Where it stands is told again to whoever is back.
+            News::Back => None,
+            News::Stopped => return Ok(None),
         };
     }
 }
@@ -76,28 +80,59 @@ pub(super) async fn order(
     order: EngineOrder,
     with: &mut Gathering<'_>,
 ) -> anyhow::Result<Option<EngineState>> {
-    let patience = if order == EngineOrder::Restart { START_WITHIN } else { ANSWER_WITHIN };
-    let deadline = with.clock.monotonic() + patience;
-    with.fleet.tell(agent, ToAgent::Engine(id, order));
+    let silence = if order == EngineOrder::Restart { SILENCE } else { ANSWER_WITHIN };
+    let tell = |with: &Gathering<'_>| with.fleet.tell(agent, ToAgent::Engine(id, order.clone()));
+    tell(with);
     loop {
-        let Some(state) = next(agent, deadline, with).await? else { return Ok(None) };
+        let state = match next(agent, silence, with).await? {
+            News::Stopped => return Ok(None),
+            // Over a new connection: the order may have been lost with the old one. An agent carries one out once.
+            News::Back => {
+                tell(with);
+                continue;
+            }
+            News::Said(state) => state,
+        };
         match state.stage {
             EngineStage::Done if state.order == id => return Ok(Some(state)),
             EngineStage::Failed if state.order == id => bail!("agent {agent}: {}", state.message),
-            EngineStage::Died => bail!(EngineDied(state.message)),
             _ => {}
         }
     }
 }
 
-/// What is said next of the engine.
-async fn next(
-    agent: &AgentName,
-    deadline: Nanos,
-    with: &mut Gathering<'_>,
-) -> anyhow::Result<Option<EngineState>> {
+/// Why something failed, once it is known whether the engine has died: a request that it cut is told a moment before
+/// its death.
+pub(super) async fn cause(error: anyhow::Error, with: &mut Gathering<'_>) -> anyhow::Error {
+    let deadline = with.clock.monotonic() + NEWS_WITHIN;
+    while with.fleet.engine_death().is_none() && with.clock.monotonic() < deadline {
+        let left = (deadline - with.clock.monotonic()).to_duration();
+        let _ = tokio::time::timeout(left, with.fleet.next()).await;
+    }
+    match with.fleet.engine_death() {
+        Some(how) => EngineDied(how.to_owned()).into(),
+        None => error,
+    }
+}
+
+/// What is heard next.
+enum News {
+    Said(EngineState),
+    Back,
+    Stopped,
+}
+
+/// What `agent` says next of the engine, or that it is back. An engine that has died ends the wait, whoever tells.
+async fn next(agent: &AgentName, silence: Nanos, with: &mut Gathering<'_>) -> anyhow::Result<News> {
     let mut stop = with.stop.clone();
+    let deadline = with.clock.monotonic() + silence;
     loop {
+        if let Some(how) = with.fleet.engine_death() {
+            bail!(EngineDied(how.to_owned()));
+        }
+        if !with.fleet.registry().members().contains_key(agent) {
+            bail!("agent {agent} is gone");
+        }
         let left = deadline - with.clock.monotonic();
         if left == Nanos::ZERO {
             return Err(anyhow!("agent {agent} said nothing more about the engine; see its log"));
@@ -105,14 +140,18 @@ async fn next(
         let change = tokio::select! {
             change = with.fleet.next() => change,
             () = tokio::time::sleep(left.to_duration()) => continue,
-            _ = stop.wait_for(|level| *level > 0) => return Ok(None),
+            _ = stop.wait_for(|level| *level > 0) => return Ok(News::Stopped),
         };
         match change {
-            Change::Said(from, FromAgent::Engine(state)) if from == *agent => return Ok(Some(*state)),
-            Change::Lost(lost, reason) if lost == *agent => {
-                bail!("agent {agent} was lost while something was done to the engine: {reason}")
+            Change::Said(from, FromAgent::Engine(state))
+                if from == *agent && state.stage != EngineStage::Died =>
+            {
+                return Ok(News::Said(*state));
             }
-            Change::Lost(lost, reason) => bail!("agent {lost}: {reason}"),
+            Change::Joined(back) if back == *agent => return Ok(News::Back),
+            Change::Lost(lost, reason) if with.fleet.engine_death().is_none() => {
+                bail!("agent {lost}: {reason}")
+            }
             _ => {}
         }
     }

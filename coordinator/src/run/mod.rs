@@ -6,6 +6,7 @@
 //!
 //! `prepare` gathers the agents and tries the engine, `suits` says whether the engine can do what is asked; `sending` sends the trials and reports.
 
+mod beside;
 mod engine;
 mod prepare;
 mod sending;
@@ -25,6 +26,7 @@ use crate::rpc::Shared;
 use crate::store::Store;
 use crate::sweep::PlannedTrial;
 use crate::trial::drive::{StopLevel, Watch};
+pub use beside::{Captured, capture, export_series};
 pub use prepare::{Gathered, Gathering, gather};
 use sending::Sending;
 

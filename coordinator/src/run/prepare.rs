@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use common::clock::Clock;
-use common::fleet::{EngineState, HostFacts, ProbeDepth, TargetCheck, TargetReport};
+use common::fleet::{EngineCard, HostFacts, ProbeDepth, TargetCheck, TargetReport};
 use common::ids::AgentName;
-use common::plan::Target;
+use common::plan::{BaseUrl, Target};
 use common::probe::EngineProbe;
 use common::slo::shown_time;
 
@@ -60,11 +60,9 @@ pub async fn gather(
     row_json: &str,
     mut with: Gathering<'_>,
 ) -> anyhow::Result<Option<Gathered>> {
-    let mut heard = BTreeMap::new();
-    if !wait_for_agents(plan, engine, &mut heard, &mut with).await? {
+    if !join(plan, engine, &mut with).await? {
         return Ok(None);
     }
-    with.fleet.complete();
     let members = with.fleet.registry().members();
     let hosts: Vec<_> = members.iter().map(|(n, m)| (n.clone(), m.introduction.host.clone())).collect();
     let agents: Vec<AgentName> = with.fleet.registry().senders().map(|(name, _)| name.clone()).collect();
@@ -73,12 +71,14 @@ pub async fn gather(
     let mut launch = None;
     let mut dialect = engine.dialect;
     if let Some((name, card)) = &launcher {
-        let Some(state) = engine::ready(name, heard.remove(name), &mut with).await? else { return Ok(None) };
+        let Some(state) = engine::ready(name, with.fleet.engine(name).cloned(), &mut with).await? else {
+            return Ok(None);
+        };
         launch = state.record;
         // The recipe says what it is and where; what was typed wins.
         dialect = dialect.or(Some(card.dialect));
-        if engine.base_url_is_default && hosts.len() == 1 {
-            target.base_url = card.base_url.clone();
+        if engine.base_url_is_default {
+            target.base_url = reachable(name, card, &hosts)?;
         }
     }
     if let Some(dialect) = dialect {
@@ -92,7 +92,11 @@ pub async fn gather(
         find_dialect,
     };
     let look = check(1, target, engine.probe, dialect.is_none());
-    let Some(mut found) = ask(look, std::slice::from_ref(first), &mut with).await? else { return Ok(None) };
+    let found = match ask(look, std::slice::from_ref(first), &mut with).await {
+        Err(e) if launcher.is_some() => return Err(engine::cause(e, &mut with).await),
+        found => found?,
+    };
+    let Some(mut found) = found else { return Ok(None) };
     let report = found.remove(first).unwrap_or_default();
     take_model(target, &report.models, with.ui);
     if let Some(probe) = &report.probe {
@@ -113,6 +117,35 @@ pub async fn gather(
         launcher: launcher.map(|(name, _)| name),
         launch,
     }))
+}
+
+/// Waits for the agents and closes the fleet. False when the operator stopped it.
+pub(super) async fn join(
+    plan: &FleetPlan,
+    engine: &EnginePlan,
+    with: &mut Gathering<'_>,
+) -> anyhow::Result<bool> {
+    let joined = wait_for_agents(plan, engine, with).await?;
+    with.fleet.complete();
+    Ok(joined)
+}
+
+/// Where the agents find an engine whose recipe says where it is, on its own host.
+fn reachable(
+    launcher: &AgentName,
+    card: &EngineCard,
+    hosts: &[(AgentName, HostFacts)],
+) -> anyhow::Result<BaseUrl> {
+    let host = card.base_url.host();
+    let loopback = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    let one_host = hosts.iter().all(|(_, facts)| facts.hostname == hosts[0].1.hostname);
+    if loopback && !one_host {
+        bail!(
+            "agent {launcher} launches the engine at {}, which other hosts cannot reach: say with --base-url where they find it",
+            card.base_url
+        );
+    }
+    Ok(card.base_url.clone())
 }
 
 fn take_model(target: &mut Target, models: &[String], ui: &mut dyn Note) {
@@ -139,19 +172,19 @@ fn describe(probe: &EngineProbe, told: bool, ui: &mut dyn Note) {
     ui.note(&format!("dialect      {}{version}, {}: {how}", probe.engine, probe.dialect));
 }
 
-/// Waits for those who send, and for one who launches the engine if that is asked for. `heard` gets what agents say
-/// of engines meanwhile.
+/// Waits for those who send, and for one who launches the engine if that is asked for.
 async fn wait_for_agents(
     plan: &FleetPlan,
     engine: &EnginePlan,
-    heard: &mut BTreeMap<AgentName, EngineState>,
     means: &mut Gathering<'_>,
 ) -> anyhow::Result<bool> {
     let wanted = plan.local + plan.remote;
     let deadline = means.clock.monotonic() + plan.join_timeout;
     let mut stop = means.stop.clone();
     let launched = |fleet: &Fleet| !engine.launched || fleet.registry().launcher().is_some();
-    while !(means.fleet.registry().is_full() && launched(means.fleet)) {
+    let reads =
+        |fleet: &Fleet| !plan.awaits_gpu || fleet.registry().members().values().any(|m| m.introduction.gpu);
+    while !(means.fleet.registry().is_full() && launched(means.fleet) && reads(means.fleet)) {
         let change = tokio::select! {
             change = means.fleet.next() => change,
             _ = stop.wait_for(|level| *level > 0) => return Ok(false),
@@ -167,7 +200,6 @@ async fn wait_for_agents(
                 };
                 means.ui.note(&format!("agent        {name} joined ({place})"));
             }
-            Change::Said(name, FromAgent::Engine(state)) => drop(heard.insert(name, *state)),
             Change::Lost(name, reason) => bail!("agent {name}: {reason}"),
             Change::Said(..) | Change::Tick => {}
         }
@@ -176,6 +208,12 @@ async fn wait_for_agents(
         }
         if means.fleet.registry().is_full() && !launched(means.fleet) {
             return Err(engine::nobody_launches(plan.join_timeout));
+        }
+        if means.fleet.registry().is_full() && !reads(means.fleet) {
+            bail!(
+                "no agent with --gpu joined within {}; start one on the engine's host: agent --join … --gpu --no-load",
+                shown_time(plan.join_timeout)
+            );
         }
         if !means.fleet.registry().is_full() {
             let joined: Vec<&str> = means.fleet.registry().senders().map(|(name, _)| name.as_str()).collect();
@@ -210,12 +248,20 @@ async fn ask(
         tokio::select! {
             change = means.fleet.next() => match change {
                 Change::Said(agent, FromAgent::Target(of, report)) if of == id => {
+                    if let Some(how) = means.fleet.engine_death() {
+                        bail!(engine::EngineDied(how.to_owned()));
+                    }
                     if let Some((kind, message)) = &report.failure {
                         bail!(refusal(&url.to_string(), &agent, kind.name(), message, &report));
                     }
                     reports.insert(agent, *report);
                 }
                 Change::Lost(agent, reason) => bail!("agent {agent} was lost while it tried the engine: {reason}"),
+                Change::Said(_, FromAgent::Engine(_)) => {
+                    if let Some(how) = means.fleet.engine_death() {
+                        bail!(engine::EngineDied(how.to_owned()));
+                    }
+                }
                 _ => {}
             },
             () = &mut deadline => {

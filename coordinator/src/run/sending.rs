@@ -1,5 +1,7 @@
 //! The trials of a run, one after the other, and what they leave: traces, kept run, report.
 
+mod engine;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,21 +10,21 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use common::disk::{Disk, OsDisk};
-use common::fleet::{DrainReport, EngineOrder, EngineState};
+use common::fleet::DrainReport;
 use common::ids::{AgentName, Epoch, RunId, TrialId};
 use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
 use common::validity::{Reason, ReasonKind};
 
-use super::engine::{self, EngineDied};
-use super::{Gathered, Gathering, Means, RunOutcome};
+use super::{Gathered, Means, RunOutcome, beside};
 use crate::analysis::{Lines, analyse};
 use crate::fleet::ToAgent;
 use crate::ingest::{self, IngestHandle};
 use crate::kept::{self, KeptAgent, KeptRun, KeptTrial};
-use crate::plan::{BetweenTrials, Plan};
+use crate::plan::Plan;
 use crate::report::{Report, TrialReport, to_json};
-use crate::store::{RunEvent, RunStore};
+use crate::store::{RunEvent, RunStore, TelemetrySink};
 use crate::sweep::PlannedTrial;
+use crate::telemetry;
 use crate::trial::assignment::{Assigned, assign};
 use crate::trial::drive::{TrialCase, drive};
 use crate::trial::machine::Ending;
@@ -39,6 +41,7 @@ pub(super) struct Sending<'m, 'a> {
     launcher: Option<AgentName>,
     /// Of orders about the engine.
     engine_orders: u64,
+    telemetry: TelemetrySink,
     kept: KeptRun,
     means: &'m mut Means<'a>,
     store: RunStore,
@@ -103,6 +106,8 @@ impl<'m, 'a> Sending<'m, 'a> {
             slo_target: plan.slo_target,
             limits: plan.limits,
             trials: Vec::new(),
+            idle: None,
+            require_gpu: plan.require_gpu,
         };
         kept.write(&store)?;
         if plan.target.keep_text {
@@ -110,12 +115,15 @@ impl<'m, 'a> Sending<'m, 'a> {
         }
         let ingest = ingest::start(&store)?;
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
-        means.shared.open_run(run, ingest.clone());
+        let telemetry = store.telemetry()?;
+        means.shared.open_run(run.clone(), ingest.clone(), telemetry.clone());
+        beside::observe(&mut means.fleet, &run, Some(&plan.target), false);
         Ok(Self {
             plan,
             agents: gathered.agents,
             launcher: gathered.launcher,
             engine_orders: 0,
+            telemetry,
             kept,
             means,
             store,
@@ -129,6 +137,9 @@ impl<'m, 'a> Sending<'m, 'a> {
 
     /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
+        let (store, required) = (self.store.clone(), self.plan.require_gpu);
+        beside::gpus(&store, required, &mut self.gathering()).await?;
+        self.kept.idle = beside::idle(&mut self.gathering()).await?;
         for planned in self.plan.trials.clone() {
             if self.is_of_no_use(&planned) {
                 let PlannedTrial { trial, rate, .. } = planned;
@@ -152,60 +163,6 @@ impl<'m, 'a> Sending<'m, 'a> {
             }
         }
         Ok(false)
-    }
-
-    /// Does to the engine what the plan asks for before a trial. False when the operator ended it meanwhile.
-    async fn cold(&mut self, planned: &PlannedTrial) -> anyhow::Result<bool> {
-        // The first trial's engine is fresh, and restarting it would only cost time; what the probe left in its cache
-        // goes.
-        let first = self.trials.is_empty();
-        let (agent, order) = match (self.plan.engine.between, &self.launcher) {
-            (BetweenTrials::Nothing, _) => return Ok(true),
-            (BetweenTrials::Restart, _) if first => return Ok(true),
-            (BetweenTrials::Restart, Some(launcher)) => (launcher.clone(), EngineOrder::Restart),
-            (BetweenTrials::Restart, None) => bail!("no agent launches the engine"),
-            (BetweenTrials::Flush, _) => {
-                let agent = self.agents.first().context("no agents")?.clone();
-                (agent, EngineOrder::EmptyCache(Box::new(self.plan.target.clone())))
-            }
-        };
-        let done = self.order(&agent, order).await.with_context(|| {
-            format!("--between-trials {} before trial {}", self.plan.engine.between.name(), planned.trial)
-        })?;
-        Ok(done.is_some())
-    }
-
-    async fn order(&mut self, agent: &AgentName, order: EngineOrder) -> anyhow::Result<Option<EngineState>> {
-        self.engine_orders += 1;
-        let mut with = Gathering {
-            fleet: &mut self.means.fleet,
-            clock: &*self.means.clock,
-            stop: self.means.stop.clone(),
-            ui: &mut *self.means.ui,
-        };
-        engine::order(agent, self.engine_orders, order, &mut with).await
-    }
-
-    /// How the engine that was launched has ended, if it has.
-    async fn engine_is_dead(&mut self) -> Option<String> {
-        let launcher = self.launcher.clone()?;
-        let said = self.order(&launcher, EngineOrder::Describe).await;
-        let EngineDied(how) = said.err()?.downcast().ok()?;
-        Some(how)
-    }
-
-    /// What is on record of the engine that was launched, its log to the end included.
-    async fn describe_engine(&mut self) {
-        let Some(launcher) = self.launcher.clone() else { return };
-        match self.order(&launcher, EngineOrder::Describe).await {
-            Ok(Some(EngineState { record: Some(launch), .. })) => {
-                if let Some(record) = self.kept.experiment.as_object_mut() {
-                    record.insert("launch".into(), launch);
-                }
-            }
-            Ok(_) => {}
-            Err(e) => tracing::warn!("the record has the engine's log as it was at the start: {e:#}"),
-        }
     }
 
     /// With --stop-after-knee: a rate above one that has failed cannot move the knee.
@@ -254,11 +211,14 @@ impl<'m, 'a> Sending<'m, 'a> {
                     Err(anyhow!("trial {}: {reason}", planned.trial))
                 }
             }
-            Ending::Ran { drained, lost, stopped, engine_died, .. } => {
+            Ending::Ran { start, drained, lost, stopped, engine_died } => {
                 // Its last answers may have been cut, and all agents drained, before its end was told.
-                let engine_died = match engine_died {
-                    None => self.engine_is_dead().await,
-                    known => known,
+                let (engine_died, unknown) = match engine_died {
+                    None => match self.engine_is_dead().await {
+                        Ok(died) => (died, None),
+                        Err(e) => (None, Some(e)),
+                    },
+                    known => (known, None),
                 };
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
@@ -270,8 +230,12 @@ impl<'m, 'a> Sending<'m, 'a> {
                     workload_sha256: self.plan.workload_digest(),
                     agents,
                     findings: findings(stopped, engine_died.as_deref(), &reasons),
+                    start: Some(start),
                 };
                 self.analyse(trial)?;
+                if let Some(e) = unknown.filter(|_| lost.is_empty()) {
+                    return Err(e.context(format!("after trial {}", planned.trial)));
+                }
                 if let Some(how) = engine_died {
                     bail!("the engine died during trial {}: {how}; the run ends here", planned.trial);
                 }
@@ -393,22 +357,28 @@ impl<'m, 'a> Sending<'m, 'a> {
             (None, false) => RunEvent::RunFinished,
         };
         self.describe_engine().await;
+        beside::last_samples(&self.means.fleet).await;
         self.means.shared.close_run();
         self.means.fleet.tell_all(&ToAgent::Goodbye("the run is over".into()));
         if let Some(record) = self.kept.experiment.as_object_mut() {
             record.insert("skipped_trials".into(), serde_json::json!(self.skipped));
         }
+        let synced = self.telemetry.sync().map_err(anyhow::Error::from);
+        beside::add_hardware(&self.store, &mut self.kept);
         let closed = self.ingest.close().await.map_err(anyhow::Error::from);
         let noted = self.store.append_event(&event).map_err(anyhow::Error::from);
         let kept = self.kept.write(&self.store).map_err(anyhow::Error::from);
         tracing::debug!(counters = ?self.ingest.counters(), "the run is over");
-        let trials = std::mem::take(&mut self.trials);
+        let mut trials = std::mem::take(&mut self.trials);
+        let attached = telemetry::attach(&self.store, &self.kept, &mut trials).map_err(anyhow::Error::from);
+        let recorded = synced.and(attached);
         if trials.is_empty() {
             self.traces.discard();
             let error = error.or_else(|| closed.and(noted).and(kept).err());
             return RunOutcome { report: None, files: Vec::new(), interrupted, error };
         }
         let run = self.store.id().clone();
+        let series = beside::export(&self.store, &self.kept.trials, &self.folder);
         let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
         let mut files = Vec::new();
         let path = self.folder.join("report.json");
@@ -416,9 +386,10 @@ impl<'m, 'a> Sending<'m, 'a> {
             OsDisk.replace(&path, json.as_bytes()).with_context(|| path.display().to_string())?;
             files.push(path);
             files.push(self.traces.keep()?);
+            files.extend(series?);
             Ok(())
         });
-        error = error.or_else(|| written.and(closed).and(noted).and(kept).err());
+        error = error.or_else(|| written.and(closed).and(noted).and(kept).and(recorded).err());
         RunOutcome { report: Some(report), files, interrupted, error }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::bail;
 use common::plan::{Api, Target};
 use common::probe::{Capability, EngineProbe, Verdict};
 
-use crate::plan::Plan;
+use crate::plan::{BetweenTrials, Plan};
 
 /// What a person should know; nothing stands in the way.
 ///
@@ -16,6 +16,12 @@ use crate::plan::Plan;
 pub(super) fn check(plan: &Plan, probe: Option<&EngineProbe>) -> anyhow::Result<Vec<String>> {
     let target = &plan.target;
     can(target)?;
+    let title = target.dialect.traits().title;
+    if plan.engine.between == BetweenTrials::Flush && target.dialect.traits().cache_reset.is_none() {
+        bail!(
+            "{title} has no way to empty its prefix cache: use --between-trials restart, with an agent that launches it"
+        );
+    }
     if let Some(row) = plan.workload.rows.first_with_token_ids()
         && !target.dialect.traits().token_id_prompts
     {
@@ -46,8 +52,10 @@ fn can(target: &Target) -> anyhow::Result<()> {
         bail!("{title} gives no log probabilities in the {} stream: leave out --logprobs{other}", target.api);
     }
     if target.token_counts && dialect.traits().token_counts.is_none() {
+        let instead =
+            if dialect.has_logprobs(target.api) { "use --logprobs instead" } else { "leave it out" };
         bail!(
-            "{title} has no cheap way to say how many tokens an event holds: use --logprobs instead of --token-counts"
+            "{title} has no cheap way to say how many tokens an event holds, as --token-counts asks: {instead}"
         );
     }
     if let Some(field) = target.extra_body.keys().find(|field| dialect.refuses(field)) {
@@ -101,6 +109,7 @@ mod tests {
         assert_eq!(says(&logprobs("lmdeploy", Api::Chat)), "it can");
         let counts = |name| Target { token_counts: true, ..target(name) };
         assert!(says(&counts("tabbyapi")).contains("use --logprobs instead"));
+        assert!(says(&counts("mistralrs")).contains("leave it out"));
         assert_eq!(says(&counts("llamacpp")), "it can");
         let mut extra = target("tensorrt-llm");
         extra.extra_body.insert("return_token_ids".into(), true.into());

@@ -6,6 +6,7 @@
 //! index.broken-1/                       an index that did not open, moved aside
 //! runs/<run_id>/                        plan, workloads, reports
 //! runs/<run_id>/segments/00000001.seg   traces
+//! runs/<run_id>/telemetry/AGENT-N.tel   what was recorded beside them
 //! ```
 //! It owns these paths and what they mean. It exists so that nothing an agent was told is stored can be lost: traces
 //! are synced in a segment file before the index names them, and the index can be made anew from the segments (all
@@ -26,6 +27,7 @@ mod run;
 mod seal;
 mod segments;
 mod sled;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,7 @@ pub use memory::{Failing, MemoryIndex};
 pub use run::RunStore;
 pub use seal::{Conservation, Ledger, Listing, Selection, conservation};
 pub use segments::TrialBlocks;
+pub use telemetry::{AgentSeries, TelemetrySink};
 
 pub(crate) use recovery::Marks;
 pub(crate) use segments::SegmentWriter;

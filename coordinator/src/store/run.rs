@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use common::disk::Disk;
 use common::ids::{AgentName, Epoch, Incarnation, RunId, Seq, TrialId};
 use common::trace::segment::Block;
 
@@ -182,6 +183,10 @@ impl RunStore {
         }
         batch.put(keys::cursor(self.id()), keys::encode(&end));
         batch
+    }
+
+    pub(super) fn disk(&self) -> Arc<dyn Disk> {
+        self.0.store.disk.clone()
     }
 
     pub(crate) fn index(&self) -> &dyn Index {

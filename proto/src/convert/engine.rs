@@ -2,13 +2,13 @@
 
 use common::dialect::UnknownDialect;
 use common::fleet::{
-    EngineCard, EngineOrder, EngineStage, EngineState, ProbeDepth, TargetCheck, TargetReport,
+    EngineCard, EngineOrder, EngineStage, EngineState, Observation, ProbeDepth, TargetCheck, TargetReport,
 };
 use common::ids::Nanos;
 use common::plan::BaseUrlError;
 use common::trace::FailureKind;
 
-use super::{WireError, required};
+use super::{WireError, required, run_id};
 use crate::v1;
 
 impl v1::TargetReport {
@@ -180,6 +180,23 @@ impl TryFrom<v1::EngineState> for EngineState {
         let record = s.record_json.map(|json| serde_json::from_str(&json)).transpose();
         let record = record.map_err(|e| WireError::new("EngineState", "record_json", e))?;
         Ok(Self { order: s.order, stage, message: s.message, record })
+    }
+}
+
+impl From<&Observation> for v1::Observe {
+    fn from(o: &Observation) -> Self {
+        let Observation { run, engine, metrics, find_dialect } = o;
+        let engine = engine.as_ref().map(Into::into);
+        Self { run_id: run.to_string(), engine, metrics: *metrics, find_dialect: *find_dialect }
+    }
+}
+
+impl TryFrom<v1::Observe> for Observation {
+    type Error = WireError;
+    fn try_from(o: v1::Observe) -> Result<Self, WireError> {
+        let engine = o.engine.map(TryInto::try_into).transpose()?;
+        let run = run_id(&o.run_id, "Observe")?;
+        Ok(Self { run, engine, metrics: o.metrics, find_dialect: o.find_dialect })
     }
 }
 

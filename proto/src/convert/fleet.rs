@@ -28,6 +28,7 @@ impl From<&Introduction> for v1::Hello {
             spools: Vec::new(),
             observer: i.observer,
             engine: i.engine.as_ref().map(Into::into),
+            gpu: i.gpu,
         }
     }
 }
@@ -52,6 +53,7 @@ impl TryFrom<v1::Hello> for Introduction {
             },
             observer: h.observer,
             engine,
+            gpu: h.gpu,
         })
     }
 }

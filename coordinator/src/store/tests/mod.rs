@@ -4,6 +4,7 @@ mod index;
 mod kill;
 mod open;
 mod segments;
+mod telemetry;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,0 +1,127 @@
+//! `coordinator capture`: what happens on the agents' hosts for a while, with no load of ours. The same store, the same
+//! series and the same numbers as beside a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use common::clock::{Clock, SystemClock};
+use common::disk::OsDisk;
+use common::fleet::ProbeDepth;
+use common::ids::{AgentName, Nanos, RunId};
+use common::plan::Target;
+use common::slo::parse_time;
+use common::telemetry::{Event, EventKind, Record, Window};
+
+use super::company::{Company, Local};
+use super::options::CaptureOptions;
+use super::progress::Progress;
+use super::terminal::{self, say};
+use super::{exit, new_run_id, planning, show, usage};
+use crate::ingest;
+use crate::plan::{BetweenTrials, EnginePlan, FleetPlan};
+use crate::report::render_window;
+use crate::rpc;
+use crate::run::{self, Captured, Gathering};
+use crate::store::{AgentSeries, RunEvent, RunStore, Store};
+use crate::telemetry;
+
+/// Events shown after a capture; the rest is in the series.
+const EVENTS_SHOWN: usize = 8;
+
+/// Captures, and gives the exit code.
+pub(super) fn capture(options: &CaptureOptions) -> anyhow::Result<u8> {
+    let planned = planning::fleet(&options.agents).and_then(|fleet| {
+        let length =
+            parse_time(&options.duration).map_err(|e| anyhow!("--duration {}: {e}", options.duration))?;
+        let metrics = options.base_url.as_deref().map(|url| -> anyhow::Result<Target> {
+            Ok(Target::plain(url.parse().map_err(|e| anyhow!("--base-url {e}"))?))
+        });
+        Ok((fleet, length, metrics.transpose()?))
+    });
+    let (fleet, length, metrics) = match planned {
+        Ok(planned) => planned,
+        Err(e) => return Ok(usage(&e)),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(watch(options, fleet, length, metrics));
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    code
+}
+
+async fn watch(
+    options: &CaptureOptions,
+    plan: FleetPlan,
+    length: Nanos,
+    metrics: Option<Target>,
+) -> anyhow::Result<u8> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (listener, address) = rpc::bind(&plan.listen).await?;
+    let store = Store::open(&options.data, Arc::new(OsDisk))?;
+    let run_id = new_run_id()?;
+    let token = planning::token(&options.agents, address.ip())?;
+    if let Some(line) = show::join_line(address, token.as_ref(), &plan) {
+        terminal::err(format_args!("{line}"));
+    }
+    let local = Local { data: &options.data, api_key_file: None, agents: &options.agents };
+    let (company, mut fleet) = Company::gather(&plan, (listener, address), token.as_ref(), &local, &clock)?;
+    let mut ui = Progress::new();
+    let with = Gathering { fleet: &mut fleet, clock: &*clock, stop: company.stop.clone(), ui: &mut ui };
+    let engine = EnginePlan {
+        dialect: options.dialect,
+        probe: ProbeDepth::None,
+        base_url_is_default: true,
+        launched: options.agents.await_engine || options.agents.engine.is_some(),
+        between: BetweenTrials::Nothing,
+    };
+    let kept = store.create_run(&run_id, clock.wall())?;
+    let (ingest, sink) = (ingest::start(&kept)?, kept.telemetry()?);
+    company.shared.open_run(run_id.clone(), ingest.clone(), sink.clone());
+    let captured = run::capture(&run_id, &plan, &engine, metrics, length, with).await;
+    fleet.tell_all(&crate::fleet::ToAgent::Goodbye("the capture is over".into()));
+    company.shared.close_run();
+    ui.end();
+    company.part().await;
+    ingest.close().await?;
+    sink.sync()?;
+    let Some(Captured { from, to, interrupted }) = captured? else { return Ok(exit::INTERRUPTED) };
+    kept.append_event(&RunEvent::RunFinished)?;
+    report(&kept, &run_id, Window { from, to })?;
+    Ok(if interrupted { exit::INTERRUPTED } else { 0 })
+}
+
+/// What happened that a reader should know, each only once.
+fn notable(series: &[AgentSeries]) -> impl Iterator<Item = (&AgentName, &Event)> {
+    let events = series.iter().flat_map(|s| s.records.iter().map(move |r| (&s.agent, r)));
+    let mut said = BTreeSet::new();
+    events.filter_map(move |(agent, record)| match record {
+        Record::Event(e) if e.kind != EventKind::Running && said.insert((agent, &e.message)) => {
+            Some((agent, e))
+        }
+        _ => None,
+    })
+}
+
+/// Prints what it amounts to, and leaves it beside the series.
+fn report(kept: &RunStore, run: &RunId, window: Window) -> anyhow::Result<()> {
+    let series = kept.telemetry_series()?;
+    let over = telemetry::over(&series, window, &BTreeMap::new())
+        .context("nothing was recorded; see the agents' logs")?;
+    terminal::out(format_args!("{}", render_window(&over)));
+    for (agent, event) in notable(&series).take(EVENTS_SHOWN) {
+        say!("{agent}: {}", event.message);
+    }
+    let whole = serde_json::json!({
+        "schema_version": "1",
+        "run_id": run,
+        "hardware": telemetry::hardware(&series),
+        "window": over,
+    });
+    let path = kept.write_file("capture.json", &serde_json::to_vec_pretty(&whole)?)?;
+    say!("wrote {}", path.display());
+    if let Some(path) = run::export_series(kept)? {
+        say!("wrote {}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Options of the commands that send no trial: `probe`, `capture`, `report`, `runs`, `rm`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use common::dialect::Dialect;
+
+use super::{AgentOptions, EngineOptions, Objectives};
+
+/// Options of `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeOptions {
+    /// The engine and how it is asked
+    #[command(flatten)]
+    pub engine: EngineOptions,
+
+    /// Who asks
+    #[command(flatten)]
+    pub agents: AgentOptions,
+
+    /// Only look at what the engine says of itself; one request is sent
+    #[arg(long, help_heading = "Engine")]
+    pub brief: bool,
+
+    /// How the result is written, to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub format: ProbeFormat,
+
+    /// Data directory, for the logs of agents started here
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// Options of `capture`.
+#[derive(Debug, Args)]
+pub struct CaptureOptions {
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub duration: String,
+
+    /// The engine, with or without /v1, to record its metrics, too
+    #[arg(long, value_name = "URL", help_heading = "Engine")]
+    pub base_url: Option<String>,
+
+    /// What the engine is, and so under which names its metrics are read; found out by looking at it where it is not told
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub dialect: Option<Dialect>,
+
+    /// Who records
+    #[command(flatten)]
+    pub agents: AgentOptions,
+
+    /// Data directory; it holds many runs
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// How a probe is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProbeFormat {
+    /// For people
+    Text,
+    /// As it is stored with a run
+    Json,
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Text,
+    /// report.json
+    Json,
+    /// traces.jsonl
+    Jsonl,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct ReportOptions {
+    /// The run, or `latest`
+    pub run: String,
+
+    /// Other objectives than it was run with; its own when none is given
+    #[command(flatten)]
+    pub objectives: Objectives,
+
+    /// Further percentiles of each trial, such as 25,75,99.9 (text only)
+    #[arg(long, value_name = "P", value_delimiter = ',', help_heading = "Output")]
+    pub percentiles: Vec<f64>,
+
+    /// The model's tokenizer.json: counts the tokens of kept text where the engine did not (marked as an estimate),
+    /// and checks them where it did
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// How it is written, to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub format: Format,
+
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// Options of `runs`.
+#[derive(Debug, Args)]
+pub struct RunsOptions {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// Options of `rm`.
+#[derive(Debug, Args)]
+pub struct RmOptions {
+    /// The runs, by name
+    #[arg(required = true)]
+    pub runs: Vec<String>,
+
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
