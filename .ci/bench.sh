@@ -7,19 +7,19 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 CARGO=${CARGO:-cargo}
 
 # Bench and the crate that it is of, in the order in which they run.
-benches=(stream:agent memory:agent lateness:agent ingest:coordinator analysis:coordinator)
+benches=(stream:agent memory:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator)
 
-wanted=" ${*:-stream memory lateness ingest analysis} "
+wanted=" ${*:-stream memory lateness telemetry ingest analysis} "
 for name in "$@"; do
   if [[ " ${benches[*]} " != *" $name:"* ]]; then
-    printf 'bench: there is no bench %s; there are stream, memory, lateness, ingest and analysis\n' "$name" >&2
+    printf 'bench: there is no bench %s; there are stream, memory, lateness, telemetry, ingest and analysis\n' "$name" >&2
     exit 2
   fi
 done
 
 # The binaries that the lateness bench runs, and the benches.
 "$CARGO" build --release --locked -p coordinator -p agent -p sim-engine
-"$CARGO" bench --locked --no-run -p agent --bench stream --bench memory --bench lateness
+"$CARGO" bench --locked --no-run -p agent --bench stream --bench memory --bench lateness --bench telemetry
 "$CARGO" bench --locked --no-run -p coordinator --bench ingest --bench analysis
 
 printf '\n%s cores, kernel %s, %s\n' "$(nproc)" "$(uname -r)" \

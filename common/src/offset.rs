@@ -8,7 +8,7 @@
 use crate::ids::Nanos;
 
 /// Two clocks drift apart by at most one part in this many: 500 ppm, as far as Linux disciplines a clock.
-const DRIFT_DIVISOR: i64 = 2_000;
+pub const DRIFT_DIVISOR: i64 = 2_000;
 
 /// One exchange of stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -67,6 +67,8 @@ pub struct EnginePlan {
     pub launched: bool,
     /// What is done to it between trials.
     pub between: BetweenTrials,
+    /// Its metrics are read while trials run.
+    pub scrape: bool,
 }
 
 /// What is done to the engine before each trial, so that trials do not warm its prefix cache for each other.

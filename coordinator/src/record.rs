@@ -119,6 +119,7 @@ fn plan_json(plan: &Plan) -> Value {
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
         "between_trials": plan.engine.between.name(), "require_gpu": plan.require_gpu,
+        "engine_metrics": plan.engine.scrape,
         "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
     })
 }

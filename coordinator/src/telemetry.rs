@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use common::ids::{AgentName, Nanos, TrialId};
+use common::offset::DRIFT_DIVISOR;
 use common::summary::Numbers;
 use common::telemetry::window::{AgentRecords, Counts, Efficiency, EngineWindow, TelemetryWindow};
-use common::telemetry::{ClockSample, Record, Window};
+use common::telemetry::{ClockSample, GpuInfo, Record, Window};
 use common::validity::{Reason, ReasonKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,6 +19,11 @@ use serde_json::{Map, Value};
 use crate::kept::{KeptRun, KeptTrial};
 use crate::report::TrialReport;
 use crate::store::{AgentSeries, RunStore, StoreError};
+
+/// Before a window: what is asked seldom, such as the power limit, was asked within it.
+const BEFORE: Nanos = Nanos::from_secs(15);
+/// After a window: readings beyond its edge.
+const AFTER: Nanos = Nanos::from_secs(5);
 
 /// Telemetry of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,24 +79,32 @@ pub fn attach(run: &RunStore, kept: &KeptRun, trials: &mut [TrialReport]) -> Res
 
 /// What is lacking of the energy of the engine's GPUs, for a person; none when nothing is.
 fn lacking(telemetry: Option<&TrialTelemetry>) -> Option<String> {
-    let Some(window) = telemetry.map(|t| &t.window).filter(|w| w.totals.gpus > 0) else {
-        return Some("--require-gpu: no GPU was recorded".into());
+    let window = telemetry.map(|t| &t.window);
+    let Some(window) = window.filter(|w| w.totals.gpus > 0) else {
+        let left_out = window.is_some_and(|w| w.totals.gpus_left_out > 0);
+        let what = if left_out {
+            "none of the GPUs that were recorded is the engine's"
+        } else {
+            "no GPU was recorded"
+        };
+        return Some(format!("--require-gpu: {what}"));
     };
-    let mut reasons = window.why_incomplete();
-    if !window.totals.complete && reasons.is_empty() {
-        reasons.push("nothing says why".into());
-    }
-    (!reasons.is_empty()).then(|| format!("--require-gpu: GPUs were not seen whole: {}", reasons.join("; ")))
+    let why = || format!("--require-gpu: GPUs were not seen whole: {}", window.why_incomplete().join("; "));
+    (!window.totals.complete).then(why)
 }
 
 /// What the inventories say of the hardware, for the experiment record: of the GPUs that the engine is not known not to
 /// use. Empty when there are none.
 #[must_use]
 pub fn hardware(series: &[AgentSeries]) -> Map<String, Value> {
-    let inventories = series.iter().filter_map(|s| {
-        s.records.iter().rev().find_map(|r| if let Record::Inventory(gpus) = r { Some(gpus) } else { None })
-    });
-    let used: Vec<_> = inventories.flatten().filter(|gpu| gpu.used_by_engine != Some(false)).collect();
+    let inventories = series.iter().filter_map(AgentSeries::inventory);
+    // Two agents of a host see the same GPUs.
+    let mut used: Vec<&GpuInfo> = Vec::new();
+    for gpu in inventories.flatten().filter(|gpu| gpu.used_by_engine != Some(false)) {
+        if !used.iter().any(|other| other.uuid == gpu.uuid) {
+            used.push(gpu);
+        }
+    }
     let Some(first) = used.first() else { return Map::new() };
     let watts = |mw: u32| f64::from(mw) / 1e3;
     let mut names: Vec<&str> = used.iter().map(|gpu| gpu.name.as_str()).collect();
@@ -146,13 +160,12 @@ fn parted(record: &Record) -> serde_json::Result<(String, Map<String, Value>)> {
 /// # Errors
 /// When it cannot be written.
 pub fn export(series: &[AgentSeries], trials: &[KeptTrial], out: &mut dyn Write) -> std::io::Result<()> {
-    for AgentSeries { agent, records } in series {
+    for agent in series {
         // What comes before the first estimate is placed by that.
-        let first = |r: &Record| if let Record::Clock(c) = r { Some(*c) } else { None };
-        let mut clock: Option<ClockSample> = records.iter().find_map(first);
-        for record in records {
+        let mut clock = agent.clocks().first().copied();
+        for record in agent.records() {
             if let Record::Clock(c) = record {
-                clock = Some(*c);
+                clock = Some(c);
             }
             let at_ns = clock.zip(record.at()).map(|(clock, at)| on_coordinator(at, &clock));
             let started = |at: &Nanos| {
@@ -160,10 +173,10 @@ pub fn export(series: &[AgentSeries], trials: &[KeptTrial], out: &mut dyn Write)
                 before.filter(|(start, _)| start <= at).max()
             };
             let trial = at_ns.as_ref().and_then(started);
-            let (kind, fields) = parted(record)?;
+            let (kind, fields) = parted(&record)?;
             let line = Line {
                 kind: &kind,
-                agent,
+                agent: agent.agent(),
                 coordinator_ns: at_ns,
                 trial: trial.map(|(_, trial)| trial),
                 trial_ns: at_ns.zip(trial).map(|(at, (start, _))| at.0 - start.0),
@@ -208,14 +221,20 @@ pub fn of_trial(
 /// What was recorded in a window of the coordinator's clock; none when that is nothing.
 #[must_use]
 pub fn over(series: &[AgentSeries], window: Window, idle: &BTreeMap<String, f64>) -> Option<TelemetryWindow> {
-    let cut: Vec<_> = series.iter().filter_map(|s| Some((s, mapped(&s.records, window)?))).collect();
+    let cut: Vec<_> = (series.iter())
+        .filter_map(|s| {
+            let (window, bound) = mapped(s.clocks(), window)?;
+            let records = s.between(window.from - BEFORE, window.to + AFTER);
+            (!records.is_empty()).then(|| (s.agent(), records, window, bound))
+        })
+        .collect();
     let agents: Vec<AgentRecords<'_>> = cut
         .iter()
-        .map(|(series, (window, clock))| AgentRecords {
-            agent: &series.agent,
-            records: &series.records,
+        .map(|(agent, records, window, bound)| AgentRecords {
+            agent,
+            records,
             window: *window,
-            clock_bound: Some(Nanos(clock.bound_ns)),
+            clock_bound: Some(*bound),
         })
         .collect();
     (!agents.is_empty()).then(|| TelemetryWindow::of(&agents, idle))
@@ -229,13 +248,15 @@ pub fn idle_watts(series: &[AgentSeries], idle: Option<(Nanos, Nanos)>) -> BTree
     gpus.filter_map(|gpu| Some((gpu.uuid.clone(), gpu.energy.mean_power_watts?))).collect()
 }
 
-/// A window of the coordinator's clock on the agent's, by the estimate that was made nearest to it.
-fn mapped(records: &[Record], window: Window) -> Option<(Window, ClockSample)> {
-    let clocks = records.iter().filter_map(|r| if let Record::Clock(c) = r { Some(*c) } else { None });
+/// A window of the coordinator's clock on the agent's, by the estimate that was made nearest to it; and how far its edges
+/// may be off: clocks drift between the estimate and the edges.
+fn mapped(clocks: &[ClockSample], window: Window) -> Option<(Window, Nanos)> {
     let here = |c: &ClockSample, at: Nanos| shifted(at, -c.offset_ns);
     let middle = Nanos(window.from.0 / 2 + window.to.0 / 2);
-    let clock = clocks.min_by_key(|c| here(c, middle).0.abs_diff(c.at.0))?;
-    Some((Window { from: here(&clock, window.from), to: here(&clock, window.to) }, clock))
+    let clock = clocks.iter().copied().min_by_key(|c| here(c, middle).0.abs_diff(c.at.0))?;
+    let window = Window { from: here(&clock, window.from), to: here(&clock, window.to) };
+    let away = [window.from, window.to].map(|edge| edge.0.abs_diff(clock.at.0)).into_iter().max()?;
+    Some((window, Nanos(clock.bound_ns + away / DRIFT_DIVISOR.unsigned_abs())))
 }
 
 /// An instant of an agent's clock on the coordinator's.
@@ -278,19 +299,22 @@ fn beside(engine: &EngineWindow, numbers: &Numbers) -> BesideClient {
 mod tests {
     use super::*;
 
-    fn clock(at: u64, offset_ns: i64) -> Record {
-        Record::Clock(ClockSample { at: Nanos(at), offset_ns, bound_ns: 5 })
+    fn clock(at: u64, offset_ns: i64) -> ClockSample {
+        ClockSample { at: Nanos(at), offset_ns, bound_ns: 5 }
     }
 
     #[test]
     fn a_window_is_mapped_by_the_nearest_estimate() {
-        let records = [clock(100, 1_000), clock(900, 1_010)];
+        let clocks = [clock(100, 1_000), clock(900, 1_010)];
         // 1,900 by the coordinator is about 890 here: the second estimate is nearer.
-        let (window, by) = mapped(&records, Window { from: Nanos(1_850), to: Nanos(1_950) }).unwrap();
-        assert_eq!((window, by.offset_ns), (Window { from: Nanos(840), to: Nanos(940) }, 1_010));
-        let (window, _) = mapped(&records, Window { from: Nanos(1_100), to: Nanos(1_200) }).unwrap();
+        let (window, bound) = mapped(&clocks, Window { from: Nanos(1_850), to: Nanos(1_950) }).unwrap();
+        assert_eq!((window, bound), (Window { from: Nanos(840), to: Nanos(940) }, Nanos(5)));
+        // A long way from the estimate to an edge.
+        let long = Window { from: Nanos(1_110), to: Nanos(1_000_001_110) };
+        assert_eq!(mapped(&clocks, long).unwrap().1, Nanos(5 + 499_999));
+        let (window, _) = mapped(&clocks, Window { from: Nanos(1_100), to: Nanos(1_200) }).unwrap();
         assert_eq!(window, Window { from: Nanos(100), to: Nanos(200) });
         assert_eq!(mapped(&[], window), None);
-        assert_eq!(on_coordinator(Nanos(100), &by), Nanos(1_110));
+        assert_eq!(on_coordinator(Nanos(100), &clocks[1]), Nanos(1_110));
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,6 +265,29 @@ impl Finished {
         let mut runs: Vec<PathBuf> = runs.map(|entry| entry.path()).collect();
         runs.sort();
         runs
+    }
+
+    /// What `coordinator report latest` says of its last run.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn report_again(&self, options: &[&str]) -> Output {
+        let mut command = Command::new(binary("coordinator"));
+        command.args(["report", "latest", "--data"]).arg(&self.data).args(options);
+        command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    /// The same, which must have worked: what it printed.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[must_use]
+    #[track_caller]
+    pub fn reported_again(&self, options: &str) -> String {
+        let said = self.report_again(&options.split_whitespace().collect::<Vec<_>>());
+        assert!(said.status.success(), "{options}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).expect("it prints UTF-8")
     }
 
     /// The lines of its last run's `telemetry.jsonl`; none when there is none.

@@ -1,8 +1,6 @@
 //! The schemas of `docs/schemas`: what a run leaves keeps to them, they name what the program names, and they can say
 //! no.
 
-use std::process::Command;
-
 use common::ids::{ArrivalIndex, Nanos};
 use common::knee::{Knee, TrialRef, pool_rates};
 use common::slo::{SloSet, Target};
@@ -14,19 +12,6 @@ use jsonschema::Validator;
 use plimsoll_tests::schema::{CAPTURE, EXPERIMENT, REPORT, TELEMETRY, TRACES, keeps_to, parsed, validator};
 use plimsoll_tests::{Coordinator, Engine, Finished, Signal, by, counts, eventually, has, list, text};
 use serde_json::{Map, Value, json};
-
-/// What `coordinator report latest` prints.
-#[track_caller]
-fn reported_again(finished: &Finished, options: &str) -> String {
-    let test = std::env::current_exe().expect("this test has a path");
-    let program =
-        test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps").join("coordinator");
-    let mut command = Command::new(program);
-    command.args(["report", "latest", "--data"]).arg(finished.data()).args(options.split_whitespace());
-    let said = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
-    String::from_utf8(said.stdout).expect("it prints UTF-8")
-}
 
 /// Everything that a run left, and its report computed again for other objectives.
 #[track_caller]
@@ -43,11 +28,11 @@ fn all_keeps_to_the_schemas(finished: &Finished) {
     for line in finished.telemetry() {
         keeps_to(&telemetry, &line, "a line of telemetry.jsonl");
     }
-    let again = reported_again(finished, "--format json --slo e2e=1us --slo p50:tpot=70ms --slo-target 50%");
+    let again = finished.reported_again("--format json --slo e2e=1us --slo p50:tpot=70ms --slo-target 50%");
     let again = parsed(&again);
     assert_eq!(again["slos"], json!(["e2e=1us", "p50:tpot=70ms"]));
     keeps_to(&report, &again, "the report for other objectives");
-    let lines = reported_again(finished, "--format jsonl");
+    let lines = finished.reported_again("--format jsonl");
     assert_eq!(lines.lines().count(), results.traces.len());
     for line in lines.lines() {
         keeps_to(&traces, &parsed(line), "a line of --format jsonl");
@@ -287,6 +272,7 @@ const NAMES_ARE_DATA: &[&str] = &[
     "finish_reasons",
     "extra_body",
     "prompt_length_differences",
+    "absent",
     "reasons",
     "xid_codes",
     "signals",

@@ -216,10 +216,10 @@ fn a_counter_that_begins_again_and_a_call_that_hangs_cost_no_energy() {
     let engine = engine();
     let gpus = Gpus::new(|t0| {
         let mut scenario = two_gpus(t0, &engine);
-        // Both in the trial, whenever that begins: for 20 s from some second between 9 and 14.
-        scenario["gpus"][0]["energy"] = json!({"resets_s": [17.0]});
+        // In the trial, which begins after some nine seconds and takes 20: up to 11 more do no harm.
+        scenario["gpus"][0]["energy"] = json!({"resets_s": [21.0]});
         scenario["calls"] =
-            json!([{"call": "nvmlDeviceGetFieldValues", "from_s": 22.0, "to_s": 24.5, "hang": true}]);
+            json!([{"call": "nvmlDeviceGetFieldValues", "from_s": 23.0, "to_s": 25.5, "hang": true}]);
         scenario
     });
     let join = free_port();
@@ -247,8 +247,8 @@ fn a_gpu_that_goes_away_leaves_the_others_numbers_and_a_mark() {
     let engine = engine();
     let gpus = Gpus::new(|t0| {
         let mut scenario = two_gpus(t0, &engine);
-        // In the middle of the trial, whenever that begins: a few seconds long is enough.
-        scenario["gpus"][1]["lost"] = json!([{"from_s": 14.0}]);
+        // In the trial, which begins after some nine seconds and takes 20.
+        scenario["gpus"][1]["lost"] = json!([{"from_s": 22.0}]);
         scenario
     });
     let join = free_port();
@@ -322,6 +322,9 @@ fn a_capture_records_without_sending_anything() {
     let watts = number(&seen["gpus"][0], "/energy/mean_power_watts");
     assert!((watts / 270.0 - 1.0).abs() < 0.05, "{watts} W: {:#}", seen["gpus"][0]);
     assert!(!seen["engine"].is_null() && series(&finished, "engine").len() >= 5, "{seen:#}");
+    // And it can be looked at again.
+    let again = finished.reported_again("");
+    assert!(again.contains("NVIDIA H200 GPU-0001"), "{again}");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! A word of the simulated engine is a token, so a tokenizer of words counts what the engine does, and one of
 //! characters never does.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use common::ids::Digest;
-use plimsoll_tests::{Coordinator, Engine, Finished, count, counts, number, text};
+use plimsoll_tests::{Coordinator, Engine, count, counts, number, text};
 use serde_json::{Value, json};
 
 /// A tokenizer that knows no word, and takes each for a token all the same.
@@ -45,14 +45,6 @@ fn run(engine: &Engine) -> Coordinator {
 
 fn engine() -> Engine {
     Engine::start(&["--fixed-ttft-ms", "2", "--fixed-itl-ms", "2", "--fault", "no-usage:every=2"])
-}
-
-fn report(finished: &Finished, options: &[&str]) -> Output {
-    let test = std::env::current_exe().expect("this test has a path");
-    let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps");
-    let mut command = Command::new(folder.join("coordinator"));
-    command.args(["report", "latest", "--data"]).arg(finished.data()).args(options);
-    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
 #[track_caller]
@@ -144,34 +136,34 @@ fn a_run_that_is_over_is_counted_when_asked_and_otherwise_not() {
     std::fs::write(&path, words()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = path.display().to_string();
 
-    let without = json_of(&report(&finished, &["--format", "json"]));
+    let without = json_of(&finished.report_again(&["--format", "json"]));
     let unknown = counts(summary(&without), "/token_count_sources")["unknown"];
     assert!(unknown > 0);
     assert!(without["experiment"]["tokenizer"].is_null());
     assert_eq!(count(summary(&without), "/slo_lost_by_cause/tpot_undefined"), unknown);
-    let with = json_of(&report(&finished, &["--format", "json", "--tokenizer", &file]));
+    let with = json_of(&finished.report_again(&["--format", "json", "--tokenizer", &file]));
     assert_eq!(counts(summary(&with), "/token_count_sources")["retokenized_text"], unknown);
     assert_eq!(count(summary(&with), "/requests_with_token_counts"), 24);
     assert_eq!(text(&with, "/experiment/tokenizer/file"), file);
 
     // The percentiles and the lines count as the table does.
-    let table = said(&report(&finished, &["--percentiles", "50", "--tokenizer", &file]));
+    let table = said(&finished.report_again(&["--percentiles", "50", "--tokenizer", &file]));
     assert!(table.contains("are estimates (retokenized_text)"), "{table}");
     let tpots = &summary(&with)["latency_seconds"]["tpot"]["n"];
     let row = table.lines().find(|l| l.contains("/s tpot")).unwrap_or_else(|| panic!("no tpot in {table}"));
     assert!(row.contains(&format!(" {tpots} ")), "not {tpots} in {row}");
-    let lines = said(&report(&finished, &["--format", "jsonl", "--tokenizer", &file]));
+    let lines = said(&finished.report_again(&["--format", "jsonl", "--tokenizer", &file]));
     assert_eq!(lines.matches("\"output_tokens_source\":\"retokenized_text\"").count() as u64, unknown);
 
     // It asked for a look, and changed nothing.
-    assert_eq!(json_of(&report(&finished, &["--format", "json"])), without);
+    assert_eq!(json_of(&finished.report_again(&["--format", "json"])), without);
 }
 
 #[test]
 fn a_report_without_the_option_says_that_the_run_had_it() {
     let engine = engine();
     let finished = run(&engine).file("--tokenizer", "tokenizer.json", &words()).finish().expect_code(0);
-    let again = report(&finished, &["--format", "json"]);
+    let again = finished.report_again(&["--format", "json"]);
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(
         said.contains("counted its text with ") && said.contains("tokenizer.json; --tokenizer"),
@@ -194,7 +186,7 @@ fn where_there_is_no_text_there_is_nothing_to_count() {
     let without = run(&engine).line("--no-text").finish().expect_code(0);
     let path = without.folder().join("tokenizer.json");
     std::fs::write(&path, words()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let refused = report(&without, &["--tokenizer", &path.display().to_string()]);
+    let refused = without.report_again(&["--tokenizer", &path.display().to_string()]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("was made with --no-text"), "{said}");

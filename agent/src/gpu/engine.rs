@@ -85,6 +85,11 @@ impl Users {
         Some(root)
     }
 
+    /// Everything that is known of an engine is of another one.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.same_numbers);
+    }
+
     /// The GPUs that CUDA shows the engine, for where processes cannot be compared; none when it does not say.
     pub fn told(&mut self, gpus: Option<Gpus>) {
         self.told = gpus;
@@ -100,8 +105,11 @@ impl Users {
         let none = BTreeSet::new();
         let engine = self.engine.as_ref().unwrap_or(&none);
         let listed = || processes.iter().flat_map(|gpu| &gpu.processes);
-        let comparable = self.same_numbers || listed().any(|(pid, _)| engine.contains(pid));
-        let known = !engine.is_empty() && comparable;
+        // Until the engine has memory somewhere, what is taken for it may be a proxy in front of it: then the engine's own
+        // processes would be called foreign. In a container it is the sign that numbers mean something.
+        let somewhere = self.gpus.iter().any(|gpu| gpu.by_engine == Some(true))
+            || listed().any(|(pid, _)| engine.contains(pid));
+        let known = !engine.is_empty() && somewhere;
         for gpu in processes {
             let place = usize::from(gpu.gpu);
             if self.gpus.len() <= place {
@@ -221,7 +229,20 @@ mod tests {
         see(&mut users, vec![gpu(0, &[])]);
         users.engine(Nanos(0), Some(vec![80]));
         see(&mut users, vec![gpu(0, &[])]);
-        assert_eq!(users.used(0), Some(false), "another engine");
+        assert_eq!(users.used(0), None, "another engine, which is nowhere yet");
+    }
+
+    #[test]
+    fn what_is_on_no_gpu_may_be_a_proxy_and_rules_nothing_out() {
+        let mut users = Users::new(true);
+        users.engine(Nanos(0), Some(vec![10]));
+        assert_eq!(see(&mut users, vec![gpu(0, &[50]), gpu(1, &[])]), (vec![None, None], 0));
+        assert_eq!((users.used(0), users.used(1)), (None, None));
+        // It was starting.
+        assert_eq!(see(&mut users, vec![gpu(0, &[50]), gpu(1, &[10])]).0, [Some(vec![50]), Some(vec![])]);
+        assert_eq!((users.used(0), users.used(1)), (Some(false), Some(true)));
+        users.forget();
+        assert_eq!((users.used(0), users.used(1)), (None, None));
     }
 
     #[test]

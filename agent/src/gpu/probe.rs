@@ -235,9 +235,16 @@ pub fn run_child(child: &Child, clock: &dyn Clock) -> Result<CudaView, ChildStat
             Ok(Some(status)) => break Some(status),
             Ok(None) if clock.monotonic() < until => std::thread::sleep(Duration::from_millis(5)),
             Ok(None) | Err(_) => {
-                // It is ours and was not waited for, so the number is still its own.
+                // It is ours and was not waited for, so the number is still its own. One that is stuck in the driver
+                // does not end by that: it is left behind, and so are the threads that read it.
                 let _ = running.kill();
-                let _ = running.wait();
+                let gone_by = clock.monotonic() + AFTER_KILL;
+                while !matches!(running.try_wait(), Ok(Some(_))) {
+                    if clock.monotonic() >= gone_by {
+                        return Err(ChildState::TimedOut { seconds: patience.0 / 1_000_000_000 });
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 break None;
             }
         }
@@ -251,6 +258,9 @@ pub fn run_child(child: &Child, clock: &dyn Clock) -> Result<CudaView, ChildStat
         None => Err(ChildState::TimedOut { seconds: patience.0 / 1_000_000_000 }),
     }
 }
+
+/// How long a child that was killed is waited for.
+const AFTER_KILL: Nanos = Nanos::from_secs(2);
 
 /// The most of a child's output that is read.
 const MOST_OUTPUT: u64 = 1 << 20;

@@ -163,6 +163,12 @@ impl Sampler {
         lock(&self.shared.inventory).clone()
     }
 
+    /// The engine is another one from now on.
+    pub fn forget_engine(&self) {
+        lock(&self.shared.users).forget();
+        self.shared.amend(|_, gpu| gpu.used_by_engine = None);
+    }
+
     /// How it does.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -178,7 +184,7 @@ impl Sampler {
 
     /// Ends the threads and waits for them, no longer than `patience`; the records end then. Gives the names of threads
     /// that are stuck in a call: they are left behind, and end when it returns.
-    pub fn stop(self, patience: Duration) -> Vec<&'static str> {
+    pub fn stop(&self, patience: Duration) -> Vec<&'static str> {
         let stuck = self.shared.threads.stop(patience);
         self.shared.queue.close();
         stuck

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use super::scrub::Scrub;
 
@@ -56,17 +56,14 @@ pub(super) fn look(addresses: &[SocketAddr]) -> io::Result<Port> {
     Ok(Port::Free)
 }
 
-/// The process of this host that serves `url`; none when that is another host, or nobody who may be looked at.
+/// The process of this host that serves `url`; none when that is another host, or nobody who may be looked at. It asks
+/// the resolver and walks through `/proc`: not for a thread that others wait for.
 #[must_use]
 pub fn listener(url: &common::plan::BaseUrl) -> Option<i32> {
     use std::net::ToSocketAddrs;
-    let addresses: Vec<SocketAddr> = (url.host(), url.port()).to_socket_addrs().ok()?.collect();
-    // An address of this host is one that can be bound, or that is taken.
-    let here = |address: &SocketAddr| match TcpListener::bind(address) {
-        Ok(_) => false,
-        Err(e) => e.kind() == io::ErrorKind::AddrInUse,
-    };
-    if !addresses.iter().any(here) {
+    let mut addresses = (url.host(), url.port()).to_socket_addrs().ok()?;
+    // An address of this host is one that can be bound: for datagrams and at any port, so that the engine's stays free.
+    if !addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok()) {
         return None;
     }
     match owner(url.port()) {

@@ -157,10 +157,12 @@ pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), 
             }
         }
     }
-    agent.observing = None;
-    // An observation that is just being given up may still hold it: then its threads end with the process.
-    if let Some(Ok(gpus)) = agent.gpus.take().map(Arc::try_unwrap) {
-        gpus.stop();
+    if let Some(observing) = agent.observing.take() {
+        observing.end().await;
+    }
+    if let Some(gpus) = agent.gpus.take() {
+        // It waits for threads that may be stuck in the driver.
+        let _ = tokio::task::spawn_blocking(move || gpus.stop()).await;
     }
     ended
 }

@@ -203,7 +203,7 @@ impl Session<'_> {
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
             Hear::EngineOrder(order) => self.engine_order(order)?,
-            Hear::Observe(what) => self.observe(what)?,
+            Hear::Observe(what) => self.observe(what).await?,
             Hear::Prepare(order) => match TrialOrder::try_from(order) {
                 Ok(order) => self.prepare(order),
                 Err(e) => return Err(format!("an order that makes no sense: {e}")),

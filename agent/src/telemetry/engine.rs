@@ -1,11 +1,12 @@
 //! The engine's own metrics: Prometheus text, read under the names that its dialect gives.
 //!
-//! Only values are wanted here, by whole names and over all labels. The parsers that were looked at take no colon in a
-//! name (`prometheus-parse` 0.2.5), which every name of vLLM and SGLang has, or refuse a page for one odd line.
+//! Only values are wanted here, by whole names and over all labels but the bound of a bucket. The parsers that were
+//! looked at take no colon in a name (`prometheus-parse` 0.2.5), which every name of vLLM and SGLang has, or refuse a
+//! page for one odd line.
 
 use common::dialect::Metrics;
 use common::ids::Nanos;
-use common::telemetry::EngineSample;
+use common::telemetry::{EngineHistogram, EngineSample};
 
 /// A page of metrics.
 #[derive(Debug)]
@@ -32,23 +33,42 @@ impl Page {
 
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = f64> + 'a {
         let short = name.strip_suffix("_total").unwrap_or(name);
-        self.0.lines().filter_map(move |line| {
-            let (of, value) = sample(line)?;
-            (of == name || of == short).then_some(value)
+        self.samples().filter_map(move |(of, _, value)| (of == name || of == short).then_some(value))
+    }
+
+    fn samples(&self) -> impl Iterator<Item = (&str, &str, f64)> {
+        self.0.lines().filter_map(sample)
+    }
+
+    /// A histogram, summed over its labels; or a summary, which has no buckets.
+    #[must_use]
+    pub fn histogram(&self, name: &str) -> Option<EngineHistogram> {
+        let (sum, count) = (format!("{name}_sum"), format!("{name}_count"));
+        let series = self.values(&count).count();
+        Some(EngineHistogram {
+            sum: self.value(&sum)?,
+            count: self.value(&count)?,
+            buckets: self.buckets(&format!("{name}_bucket"), series),
         })
     }
 
-    /// Sum and number of a histogram or summary.
-    #[must_use]
-    pub fn sum_and_count(&self, name: &str) -> Option<(f64, f64)> {
-        Some((self.value(&format!("{name}_sum"))?, self.value(&format!("{name}_count"))?))
+    /// The buckets of `series` label sets together. A bound that some of them lack is left out: what is below it is
+    /// not known of those.
+    fn buckets(&self, name: &str, series: usize) -> Vec<(f64, f64)> {
+        let of_name = self.samples().filter(|(of, ..)| *of == name);
+        let bucket = |(_, labels, below): (_, &str, f64)| Some((label(labels, "le")?.parse().ok()?, below));
+        let finite = |&(bound, below): &(f64, f64)| bound.is_finite() && below.is_finite();
+        let mut buckets: Vec<(f64, f64)> = of_name.filter_map(bucket).filter(finite).collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let of_one_bound = buckets.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == series);
+        of_one_bound.filter_map(|same| Some((same.first()?.0, same.iter().map(|b| b.1).sum()))).collect()
     }
 
     /// What the page says under the names of `metrics`.
     #[must_use]
     pub fn sample(&self, metrics: &Metrics, at: Nanos) -> EngineSample {
         let value = |name: Option<&str>| name.and_then(|name| self.value(name));
-        let pair = |name: Option<&str>| name.and_then(|name| self.sum_and_count(name));
+        let histogram = |name: Option<&str>| name.and_then(|name| self.histogram(name));
         EngineSample {
             at,
             running: value(metrics.running),
@@ -59,23 +79,45 @@ impl Page {
             preemptions: value(metrics.preemptions),
             generated_tokens: value(metrics.generated_tokens),
             prompt_tokens: value(metrics.prompt_tokens),
-            ttft: pair(metrics.ttft),
-            queue_time: pair(metrics.queue_time),
-            e2e: pair(metrics.e2e),
+            ttft: histogram(metrics.ttft),
+            queue_time: histogram(metrics.queue_time),
+            e2e: histogram(metrics.e2e),
         }
     }
 }
 
-/// Name and value of a line; none when it is a comment or something else. What may follow the value is a timestamp.
-fn sample(line: &str) -> Option<(&str, f64)> {
+/// Name, labels and value of a line; none when it is a comment or something else. What may follow the value is a
+/// timestamp.
+fn sample(line: &str) -> Option<(&str, &str, f64)> {
     let name =
         line.split(['{', ' ', '\t']).next().filter(|name| !name.is_empty() && !name.starts_with('#'))?;
     let rest = &line[name.len()..];
     // An exemplar may follow the value, with labels of its own; a label's value may hold blanks and braces.
     let rest = rest.split_once(" # {").map_or(rest, |(before, _)| before);
-    let value = if rest.starts_with('{') { rest.rsplit_once('}')?.1 } else { rest };
+    let (labels, value) = match rest.strip_prefix('{') {
+        Some(rest) => rest.rsplit_once('}')?,
+        None => ("", rest),
+    };
     let value = value.split_whitespace().next()?.parse().ok()?;
-    Some((name, value))
+    Some((name, labels, value))
+}
+
+/// The value of a label as it is written; none when there is no such label.
+fn label<'a>(mut labels: &'a str, name: &str) -> Option<&'a str> {
+    loop {
+        let (key, rest) = labels.split_once('=')?;
+        let rest = rest.trim_start().strip_prefix('"')?;
+        let mut escaped = false;
+        let (value, after) = rest.split_at(rest.find(|c| {
+            let ends = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            ends
+        })?);
+        if key.trim() == name {
+            return Some(value);
+        }
+        labels = after.strip_prefix('"')?.trim_start_matches([',', ' ', '\t']);
+    }
 }
 
 #[cfg(test)]
@@ -100,7 +142,8 @@ mod tests {
         let vllm: Dialect = "vllm".parse().unwrap();
         let sample = page.sample(&vllm.traits().metrics.unwrap(), Nanos(7));
         assert_eq!((sample.at, sample.running, sample.waiting), (Nanos(7), Some(3.0), None));
-        assert_eq!((sample.generated_tokens, sample.ttft), (Some(12.0), Some((1.5, 4.0))));
+        let ttft = EngineHistogram { sum: 1.5, count: 4.0, buckets: vec![(0.1, 3.0)] };
+        assert_eq!((sample.generated_tokens, sample.ttft), (Some(12.0), Some(ttft)));
         assert_eq!(sample.e2e, None);
         assert_eq!(Page::read(b"not a page {").value("x"), None);
     }
@@ -112,5 +155,33 @@ mod tests {
         );
         assert_eq!((page.value("running"), page.highest("running")), (Some(3.0), Some(2.0)));
         assert_eq!((page.value("hits_total"), page.value("waiting")), (Some(4.0), None));
+    }
+
+    #[test]
+    fn buckets_are_summed_over_label_sets_by_their_bound() {
+        let page = Page::read(
+            b"t_bucket{le=\"0.5\",m=\"a, le=\\\"9\\\" {x} \\\\\"} 2 # {trace=\"x\"} 0.3 17\n\
+              t_bucket{m=\"}\", le=\"0.10\",} 1\nt_bucket{m=\"a\",le=\"+Inf\"} 3.0\n\
+              t_bucket{le=\"0.1\",m=\"b\"} 4\nt_bucket{file=\"c\",le=\"0.5\"} 5 1700\nt_bucket{le=\"+Inf\"} 5\n\
+              t_bucket{le=\"0.2\",m=\"b\"} 4\nt_bucket{m=\"b\"} 7\nt_bucket{le=\"x\"} 7\nt_bucket_bucket{le=\"3\"} 7\n\
+              t_sum{m=\"a\"} 1.0\nt_sum{m=\"b\"} 0.5\nt_count{m=\"a\"} 3\nt_count{m=\"b\"} 5\n",
+        );
+        // 0.2 is a bound of one of the two only: how many of the other are below it nobody says.
+        let buckets = vec![(0.1, 5.0), (0.5, 7.0)];
+        assert_eq!(page.histogram("t"), Some(EngineHistogram { sum: 1.5, count: 8.0, buckets }));
+    }
+
+    #[test]
+    fn a_summary_has_no_buckets() {
+        let page = Page::read(b"t{quantile=\"0.5\"} 0.2\nt_sum 1\nt_count 4\nhalf_sum 1\n");
+        let summary = EngineHistogram { sum: 1.0, count: 4.0, buckets: Vec::new() };
+        assert_eq!((page.histogram("t"), page.histogram("half")), (Some(summary), None));
+    }
+
+    #[test]
+    fn a_label_is_found_by_its_whole_name() {
+        let labels = "file=\"1\",b = \"\\\"le=\\\\\" , le=\"2\"";
+        assert_eq!((label(labels, "le"), label(labels, "file")), (Some("2"), Some("1")));
+        assert_eq!((label(labels, "e"), label("le=\"2", "le"), label("", "le")), (None, None, None));
     }
 }

@@ -65,6 +65,11 @@ impl GpuFeed {
         absent.iter().cloned().map(Record::Event).collect()
     }
 
+    /// The engine is another one from now on.
+    pub fn forget_engine(&self) {
+        self.sampler.forget_engine();
+    }
+
     /// What was read since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Record> {
@@ -81,7 +86,7 @@ impl GpuFeed {
     }
 
     /// Ends the threads; one that is stuck is left behind.
-    pub fn stop(self) {
+    pub fn stop(&self) {
         let stuck = self.sampler.stop(STOP_WITHIN);
         if !stuck.is_empty() {
             tracing::warn!("left behind, stuck in the driver: {}", stuck.join(", "));

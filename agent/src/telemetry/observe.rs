@@ -7,18 +7,22 @@ use std::time::Duration;
 
 use common::clock::Clock;
 use common::fleet::Observation;
-use common::ids::{AgentName, Incarnation, Seq};
+use common::ids::{AgentName, Incarnation, Nanos, Seq};
 use common::offset::Estimate;
-use common::plan::Target;
+use common::plan::{BaseUrl, Target};
 use common::telemetry::series::{self, Frame};
 use common::telemetry::{ClockSample, Event, EventKind, Record};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, Timeout, interval, timeout};
 
 use super::engine::Page;
+use super::gpus::EngineRoot;
 use super::host::{HostLook, tree};
 use crate::engine::Secret;
-use crate::probe;
+use crate::{launch, probe};
 
+/// Between two tries to find the engine's process.
+const SEEK_EVERY: Nanos = Nanos::from_secs(10);
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// The engine's metrics are waited for this long: what comes later belongs to the next look.
@@ -42,8 +46,10 @@ pub struct Means {
     pub clock: Arc<dyn Clock>,
     /// The coordinator's clock, as far as it is known.
     pub offset: Box<dyn Fn() -> Option<Estimate> + Send + Sync>,
-    /// The first process of the engine, where it is known.
-    pub engine: Box<dyn Fn() -> Option<i32> + Send + Sync>,
+    /// The first process of the engine that this agent launches, while there is one; none when it launches none.
+    pub launched: Option<watch::Receiver<Option<i32>>>,
+    /// Where it is kept who the engine is.
+    pub root: EngineRoot,
     /// What the GPUs' sampler has recorded since the last call.
     pub gpus: Box<dyn Fn() -> Vec<Record> + Send + Sync>,
     /// Records that come before all others.
@@ -149,6 +155,10 @@ struct Look {
     means: Means,
     /// None while a look is under way.
     host: Option<HostLook>,
+    /// Where the engine is.
+    engine: Option<BaseUrl>,
+    /// When its process was last looked for.
+    sought: Option<Nanos>,
     /// The engine whose metrics are read.
     metrics: Option<Target>,
     find_dialect: bool,
@@ -158,9 +168,12 @@ struct Look {
 
 impl Look {
     fn new(what: Observation, means: Means) -> Self {
+        let engine = what.engine.as_ref().map(|target| target.base_url.clone());
         let metrics = what.engine.filter(|_| what.metrics);
         Self {
             means,
+            engine,
+            sought: None,
             host: Some(HostLook::default()),
             metrics,
             find_dialect: what.find_dialect,
@@ -179,7 +192,8 @@ impl Look {
             })
         }));
         self.find_dialect().await;
-        let host = self.host();
+        let find = self.find();
+        let host = self.host(find);
         let engine = self.engine();
         let (host, engine) = tokio::join!(host, engine);
         self.host = host.as_ref().map(|(look, _)| look.clone());
@@ -217,13 +231,34 @@ impl Look {
         Record::Event(Event { at, gpu: None, kind, code: None, message: message.to_owned() })
     }
 
+    /// Where to look for the engine's process, when it is time to: not every second, for a resolver may be asked.
+    fn find(&mut self) -> Option<BaseUrl> {
+        let now = self.means.clock.monotonic();
+        let due = self.sought.is_none_or(|at| now - at >= SEEK_EVERY);
+        let unknown = self.means.launched.is_none() && self.means.root.get().is_none();
+        let url = self.engine.clone().filter(|_| due && unknown)?;
+        self.sought = Some(now);
+        Some(url)
+    }
+
     /// Looking through `/proc` takes milliseconds where there are many processes: not on this thread.
-    async fn host(&self) -> Option<(HostLook, common::telemetry::HostSample)> {
+    async fn host(&self, find: Option<BaseUrl>) -> Option<(HostLook, common::telemetry::HostSample)> {
         let mut look = self.host.clone().unwrap_or_default();
-        let root = (self.means.engine)();
-        let clock = Arc::clone(&self.means.clock);
+        let (root, clock) = (self.means.root.clone(), Arc::clone(&self.means.clock));
+        if let Some(launched) = &self.means.launched {
+            root.set(*launched.borrow());
+        }
+        let launched = self.means.launched.is_some();
         let work = move || {
-            let pids = root.map(tree);
+            // It may begin later than the recording.
+            if let Some(url) = find {
+                root.set(launch::listener(&url));
+            }
+            let pids = root.get().map(tree);
+            if !launched && pids.as_ref().is_some_and(Vec::is_empty) {
+                // It has ended; another may take its place.
+                root.set(None);
+            }
             let sample = look.sample(clock.monotonic(), pids.as_deref());
             (look, sample)
         };
@@ -243,7 +278,7 @@ impl Look {
             Err(_) => return Some(Err(format!("no answer within {} ms", SCRAPE.as_millis()))),
         };
         // The middle of the call is nearest to when the engine looked at its counters.
-        let at = common::ids::Nanos(before.0 / 2 + clock.monotonic().0 / 2);
+        let at = Nanos(before.0 / 2 + clock.monotonic().0 / 2);
         Some(answer.and_then(|answer| match answer.status {
             200 => Ok(Page::read(&answer.body).sample(&metrics, at)),
             status => Err(format!("GET {}: status {status}", metrics.path)),

@@ -246,7 +246,7 @@ pub struct HostSample {
 }
 
 /// The engine's own metrics, under names of ours: gauges as they stand, counters since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EngineSample {
     /// Middle of the scrape.
     pub at: Nanos,
@@ -266,12 +266,24 @@ pub struct EngineSample {
     pub generated_tokens: Option<f64>,
     /// Prompt tokens, a counter.
     pub prompt_tokens: Option<f64>,
-    /// Sum of the engine's own TTFT, seconds, and their number.
-    pub ttft: Option<(f64, f64)>,
-    /// Sum of the engine's own queue times, seconds, and their number.
-    pub queue_time: Option<(f64, f64)>,
-    /// Sum of the engine's own request times, seconds, and their number.
-    pub e2e: Option<(f64, f64)>,
+    /// The engine's own TTFT.
+    pub ttft: Option<EngineHistogram>,
+    /// The engine's own queue times.
+    pub queue_time: Option<EngineHistogram>,
+    /// The engine's own request times.
+    pub e2e: Option<EngineHistogram>,
+}
+
+/// A histogram of times that the engine keeps, or a summary: counters since its start, all of them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EngineHistogram {
+    /// Sum of the times, seconds.
+    pub sum: f64,
+    /// Their number.
+    pub count: f64,
+    /// Of each bucket its upper bound, seconds, and how many times were not above that; ascending. `+Inf` is left out
+    /// because it is `count`. A summary has none.
+    pub buckets: Vec<(f64, f64)>,
 }
 
 /// The coordinator's monotonic clock minus the agent's.

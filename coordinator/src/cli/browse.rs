@@ -10,11 +10,11 @@ use common::ids::RunId;
 use common::slo::{SloSet, Target as SloTarget};
 
 use super::options::{Format, ReportOptions, RmOptions, RunsOptions};
-use super::terminal::{say, tell};
+use super::terminal::{self, say, tell};
 use super::{planning, usage};
 use crate::analysis::{Lines, analyse, samples};
 use crate::kept::KeptRun;
-use crate::report::{Report, TrialReport, render_table, to_json};
+use crate::report::{Report, TrialReport, render_table, render_window, to_json};
 use crate::retokenize::Retokenizer;
 use crate::store::{RunRecord, RunState, RunStore, Store};
 use crate::telemetry;
@@ -40,6 +40,35 @@ fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
     Ok(store.run(&id)?)
 }
 
+/// What a capture left; none when the run is none.
+fn capture_of(run: &RunStore) -> anyhow::Result<Option<serde_json::Value>> {
+    if run.dir().join("run.json").exists() {
+        return Ok(None);
+    }
+    let path = run.dir().join("capture.json");
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
+            "run {} has neither trials nor a capture: it ended before its first trial; see `coordinator runs`",
+            run.id()
+        ),
+        Err(e) => Err(e).with_context(|| path.display().to_string()),
+    }
+}
+
+/// A capture has a window and no trials: there is nothing to compute again.
+fn show_capture(capture: &serde_json::Value, format: Format) -> anyhow::Result<u8> {
+    match format {
+        Format::Text => {
+            let window = serde_json::from_value(capture["window"].clone()).context("capture.json")?;
+            terminal::out(format_args!("{}", render_window(&window)));
+        }
+        Format::Json => say!("{capture:#}"),
+        Format::Jsonl => bail!("this is a capture, which has no traces; see its telemetry.jsonl"),
+    }
+    Ok(0)
+}
+
 /// Computes a kept run's report again, with other objectives if any are given.
 pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     let asked = percentiles(&options.percentiles).and_then(|percentiles| {
@@ -54,6 +83,9 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     };
     let store = open(&options.data)?;
     let run = find(&store, &options.run)?;
+    if let Some(capture) = capture_of(&run)? {
+        return show_capture(&capture, options.format);
+    }
     let mut kept = KeptRun::read(&run)?;
     if kept.trials.is_empty() {
         bail!("run {} has no sealed trial", run.id());

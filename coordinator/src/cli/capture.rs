@@ -1,7 +1,7 @@
 //! `coordinator capture`: what happens on the agents' hosts for a while, with no load of ours. The same store, the same
 //! series and the same numbers as beside a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow};
 use common::clock::{Clock, SystemClock};
 use common::disk::OsDisk;
 use common::fleet::ProbeDepth;
-use common::ids::{AgentName, Nanos, RunId};
+use common::ids::{Nanos, RunId};
 use common::plan::Target;
 use common::slo::parse_time;
-use common::telemetry::{Event, EventKind, Record, Window};
+use common::telemetry::{EventKind, Record, Window};
 
 use super::company::{Company, Local};
 use super::options::CaptureOptions;
@@ -74,33 +74,44 @@ async fn watch(
         base_url_is_default: true,
         launched: options.agents.await_engine || options.agents.engine.is_some(),
         between: BetweenTrials::Nothing,
+        scrape: true,
     };
     let kept = store.create_run(&run_id, clock.wall())?;
     let (ingest, sink) = (ingest::start(&kept)?, kept.telemetry()?);
     company.shared.open_run(run_id.clone(), ingest.clone(), sink.clone());
-    let captured = run::capture(&run_id, &plan, &engine, metrics, length, with).await;
+    let captured = run::capture(&kept, &plan, &engine, metrics, length, with).await;
     fleet.tell_all(&crate::fleet::ToAgent::Goodbye("the capture is over".into()));
     company.shared.close_run();
     ui.end();
     company.part().await;
     ingest.close().await?;
     sink.sync()?;
-    let Some(Captured { from, to, interrupted }) = captured? else { return Ok(exit::INTERRUPTED) };
-    kept.append_event(&RunEvent::RunFinished)?;
+    let Some(Captured { from, to, interrupted, cut }) = captured? else { return Ok(exit::INTERRUPTED) };
+    let event = match &cut {
+        Some(reason) => RunEvent::RunInterrupted { reason: reason.clone() },
+        None => RunEvent::RunFinished,
+    };
+    kept.append_event(&event)?;
     report(&kept, &run_id, Window { from, to })?;
+    if let Some(reason) = cut {
+        anyhow::bail!("the capture ended early: {reason}");
+    }
     Ok(if interrupted { exit::INTERRUPTED } else { 0 })
 }
 
 /// What happened that a reader should know, each only once.
-fn notable(series: &[AgentSeries]) -> impl Iterator<Item = (&AgentName, &Event)> {
-    let events = series.iter().flat_map(|s| s.records.iter().map(move |r| (&s.agent, r)));
-    let mut said = BTreeSet::new();
-    events.filter_map(move |(agent, record)| match record {
-        Record::Event(e) if e.kind != EventKind::Running && said.insert((agent, &e.message)) => {
-            Some((agent, e))
+fn notable(series: &[AgentSeries]) -> Vec<String> {
+    let mut said = Vec::new();
+    for agent in series {
+        for record in agent.records() {
+            let Record::Event(event) = record else { continue };
+            let line = format!("{}: {}", agent.agent(), event.message);
+            if event.kind != EventKind::Running && !said.contains(&line) {
+                said.push(line);
+            }
         }
-        _ => None,
-    })
+    }
+    said
 }
 
 /// Prints what it amounts to, and leaves it beside the series.
@@ -109,8 +120,8 @@ fn report(kept: &RunStore, run: &RunId, window: Window) -> anyhow::Result<()> {
     let over = telemetry::over(&series, window, &BTreeMap::new())
         .context("nothing was recorded; see the agents' logs")?;
     terminal::out(format_args!("{}", render_window(&over)));
-    for (agent, event) in notable(&series).take(EVENTS_SHOWN) {
-        say!("{agent}: {}", event.message);
+    for line in notable(&series).iter().take(EVENTS_SHOWN) {
+        say!("{line}");
     }
     let whole = serde_json::json!({
         "schema_version": "1",

@@ -174,6 +174,10 @@ pub struct Common {
     #[arg(long, help_heading = "Engine")]
     pub brief_probe: bool,
 
+    /// Do not read the engine's metrics while trials run: each second's page costs the engine something
+    #[arg(long, help_heading = "Engine")]
+    pub no_engine_metrics: bool,
+
     /// JSON Lines file, {"prompt": …, "max_tokens": …}, {"messages": …} or {"prompt_token_ids": …} a line [default: a
     /// built-in mixed workload]
     #[arg(long, value_name = "FILE", help_heading = "Load")]

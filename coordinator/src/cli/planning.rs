@@ -97,6 +97,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
                 Between::Flush => BetweenTrials::Flush,
                 Between::Restart => BetweenTrials::Restart,
             },
+            scrape: !options.no_engine_metrics,
         },
         metadata: metadata(options)?,
         tokenizer: kept_text_tokenizer(options)?,

@@ -66,6 +66,7 @@ async fn ask(
         base_url_is_default: options.engine.base_url.is_none(),
         launched: options.agents.await_engine || options.agents.engine.is_some(),
         between: BetweenTrials::Nothing,
+        scrape: true,
     };
     let mut ui = Progress::new();
     let with = Gathering { fleet: &mut fleet, clock: &*clock, stop: company.stop.clone(), ui: &mut ui };

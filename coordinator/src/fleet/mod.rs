@@ -16,7 +16,7 @@ use common::ids::{AgentName, Nanos};
 use tokio::sync::{mpsc, oneshot};
 
 pub use messages::{FromAgent, ToAgent};
-pub use registry::{Joined, Refusal, Registry};
+pub use registry::{Refusal, Registry};
 
 /// Between two heartbeats.
 pub const HEARTBEAT: Nanos = Nanos(1_000_000_000);
@@ -212,14 +212,13 @@ impl Fleet {
             FleetEvent::Join { introduction, session, at, link, answer } => {
                 let name = introduction.name.clone();
                 let result = self.registry.join(*introduction, session, at);
-                let joined = result.as_ref().ok().copied();
-                if answer.send(result.map(|_| ())).is_err() || joined.is_none() {
+                let taken = result.is_ok();
+                if answer.send(result.map(|_| ())).is_err() || !taken {
                     return None;
                 }
                 self.links.insert(name.clone(), link);
-                if joined == Some(Joined::New) {
-                    self.have_record(&name);
-                }
+                // Also one that is back: it may not have heard it, and goes on if it has.
+                self.have_record(&name);
                 Some(Change::Joined(name))
             }
             FleetEvent::Said { agent, at, what } => {

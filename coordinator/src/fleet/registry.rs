@@ -148,10 +148,11 @@ impl Registry {
         self.senders().count() >= self.wanted()
     }
 
-    /// Whether a run cannot go on without this member: it sends load, or launches the engine.
+    /// Whether a run cannot go on without this agent: it sends load, or launches the engine, or was waited for and never
+    /// said what it is.
     #[must_use]
     pub fn matters(&self, name: &AgentName) -> bool {
-        self.members.get(name).is_some_and(|m| !only_records(&m.introduction))
+        self.members.get(name).is_none_or(|m| !only_records(&m.introduction))
     }
 
     /// Takes out and gives those of whom nothing was heard for too long: why, and whether a run needs them.
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(r.join(observer("o2"), 4, Nanos(0)), Ok(Joined::New));
         assert_eq!(r.senders().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(r.launcher(), None);
-        assert!(r.matters(&name("a")) && !r.matters(&name("o1")));
+        assert!(r.matters(&name("a")) && !r.matters(&name("o1")) && r.matters(&name("never-joined")));
         // In a run, too, and as another process when the first is gone.
         r.complete();
         assert_eq!(r.join(observer("o3"), 5, Nanos(0)), Ok(Joined::New));

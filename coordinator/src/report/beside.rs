@@ -24,6 +24,11 @@ pub(super) fn beside(report: &Report, lines: &mut Vec<String>) {
     if let Some(of_rates) = report.energy() {
         energy(&of_rates, lines);
         foreign(&with, lines);
+    } else if let Some(left_out) =
+        with.iter().map(|(_, t)| t.window.totals.gpus_left_out).max().filter(|n| *n > 0)
+    {
+        let text = format!("No energy: {left_out} GPUs were recorded, and the engine uses none of them.");
+        wrap(&text, "", lines);
     }
     differences(&with, lines);
     hosts(with.iter().map(|(_, t)| &t.window), lines);
@@ -53,10 +58,10 @@ pub fn render_window(window: &TelemetryWindow) -> String {
     }
     for engine in window.agents.iter().filter_map(|a| a.engine.as_ref()) {
         let mut said = Vec::new();
-        said.extend(engine.running_mean.map(|n| format!("{} running", number(n))));
+        said.extend(engine.running_mean.map(|n| format!("{} running on the mean", number(n))));
         said.extend(engine.waiting_mean.map(|n| format!("{} waiting", number(n))));
-        said.extend(engine.generated_tokens.map(|n| format!("{} tokens", number(n))));
-        wrap(&format!("Engine, on the mean: {}.", said.join(", ")), "", &mut lines);
+        said.extend(engine.generated_tokens.map(|n| format!("{} tokens in all", number(n))));
+        wrap(&format!("Engine, by its own metrics: {}.", said.join(", ")), "", &mut lines);
     }
     hosts(std::iter::once(window), &mut lines);
     lines.join("\n") + "\n"
@@ -98,6 +103,8 @@ fn energy(energy: &Energy, lines: &mut Vec<String>) {
         wrap(&format!("The energy at {} was not seen whole: {why}.", named(&rate.offered_rate)), "", lines);
     }
     methods(energy, lines);
+    tokens(energy, lines);
+    held_back(energy, lines);
     if let Some(best) = &energy.most_efficient_rate {
         let text = format!(
             "Of the rates that meet the objectives, {} takes the least energy for an output token.",
@@ -115,6 +122,32 @@ fn methods(energy: &Energy, lines: &mut Vec<String>) {
         let text =
             format!("The energy at {} was found by {}.", named(&rate.offered_rate), methods.join(" and "));
         wrap(&text, "", lines);
+    }
+}
+
+/// Energy over output tokens that lacks some of them.
+fn tokens(energy: &Energy, lines: &mut Vec<String>) {
+    for rate in &energy.rates {
+        let Some(share) = rate.requests_without_tokens_share.filter(|share| *share > 0.0) else { continue };
+        let text = format!(
+            "Output tokens of {}% of the requests at {} are in no sum (failed, or not counted); their energy is.",
+            percent(share),
+            named(&rate.offered_rate)
+        );
+        wrap(&text, "", lines);
+    }
+}
+
+/// Rates at which a GPU was slower than it could be.
+fn held_back(energy: &Energy, lines: &mut Vec<String>) {
+    for rate in &energy.rates {
+        let causes =
+            [(rate.power_throttled_share, "its power limit"), (rate.thermal_throttled_share, "heat")];
+        for (share, cause) in causes {
+            let Some(share) = share.filter(|share| *share >= 0.01) else { continue };
+            let (share, rate) = (percent(share), named(&rate.offered_rate));
+            wrap(&format!("At {rate} a GPU was held back by {cause} for {share}% of a trial."), "", lines);
+        }
     }
 }
 

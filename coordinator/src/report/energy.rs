@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use common::knee::RateResult;
 use common::slo::{SloSet, Target};
 use common::telemetry::energy::Method;
-use common::telemetry::window::BOUNDARY;
+use common::telemetry::window::{BOUNDARY, GpuWindow};
 use serde::Serialize;
 
 use super::TrialReport;
@@ -53,6 +53,12 @@ pub struct RateEnergy {
     pub joules_per_good_request: Option<f64>,
     /// Good requests a second, per watt.
     pub goodput_per_watt: Option<f64>,
+    /// Share of all requests whose output tokens are not in the sums: what went into them is in the energy.
+    pub requests_without_tokens_share: Option<f64>,
+    /// The most of a trial for which a GPU was held back by the power limit, as a share of the trial.
+    pub power_throttled_share: Option<f64>,
+    /// The same by temperature.
+    pub thermal_throttled_share: Option<f64>,
     /// How the energies were found, each way once, best first.
     pub methods: Vec<Method>,
     /// Every GPU was seen whole in every trial.
@@ -114,12 +120,25 @@ impl RateEnergy {
             joules_per_request: of(|t| t.efficiency.joules_per_request),
             joules_per_good_request: of(|t| t.efficiency.joules_per_good_request),
             goodput_per_watt: of(|t| t.efficiency.goodput_per_watt),
+            requests_without_tokens_share: of(|t| t.efficiency.requests_without_tokens_share),
+            power_throttled_share: held_back(&of_rate, |gpu| gpu.power_throttled_seconds),
+            thermal_throttled_share: held_back(&of_rate, |gpu| gpu.thermal_throttled_seconds),
             methods,
             complete: of_rate.iter().all(|t| t.window.totals.complete),
             incomplete: incomplete.into_iter().collect(),
             meets_objectives,
         })
     }
+}
+
+/// The largest share of a trial for which one of the engine's GPUs was held back.
+fn held_back(of_rate: &[&TrialTelemetry], seconds: fn(&GpuWindow) -> Option<f64>) -> Option<f64> {
+    let of_trial = |t: &&TrialTelemetry| {
+        let gpus = t.window.agents.iter().flat_map(|a| &a.gpus);
+        let used = gpus.filter(|gpu| gpu.used_by_engine != Some(false));
+        Some(used.filter_map(seconds).reduce(f64::max)? / t.window.window_seconds)
+    };
+    of_rate.iter().filter_map(of_trial).filter(|share| share.is_finite()).reduce(f64::max)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -3,13 +3,14 @@
 //!
 //! Nothing here may hold up a trial, and a run without any telemetry is a run.
 
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use common::fleet::{Introduction, Observation};
-use common::ids::{Nanos, RunId};
+use common::ids::{AgentName, Nanos, RunId};
 use common::plan::Target;
 use common::slo::shown_time;
 use common::telemetry::Record;
@@ -20,14 +21,16 @@ use crate::fleet::{Change, Fleet};
 use crate::kept::{KeptRun, KeptTrial};
 use crate::plan::{EnginePlan, FleetPlan};
 use crate::record;
-use crate::store::RunStore;
+use crate::store::{AgentSeries, RunStore};
 use crate::telemetry;
 
 /// How long the idle engine is looked at: ten steps of a counter that moves every 100 ms are one part in a hundred at
 /// each edge, and fifty are two in a thousand.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Nanos = Nanos::from_secs(5);
 /// From the first record to the window of a capture.
 const LEAD: Nanos = Nanos::from_secs(5);
+/// Between two looks for the first samples.
+const LOOK: Nanos = Nanos::from_millis(300);
 /// Between two lines about a capture.
 const SAY_EVERY: Nanos = Nanos::from_secs(10);
 /// For the first samples: finding out how often a counter moves takes three seconds.
@@ -37,14 +40,20 @@ const LAST_SAMPLES: Duration = Duration::from_millis(2500);
 
 /// Has every agent record, those that join later included, and one of them the engine's metrics, too, where the engine
 /// is known. With `find_dialect` it finds out which.
-pub(super) fn observe(fleet: &mut Fleet, run: &RunId, engine: Option<&Target>, find_dialect: bool) {
+pub(super) fn observe(
+    fleet: &mut Fleet,
+    run: &RunId,
+    engine: Option<&Target>,
+    scrape: bool,
+    find_dialect: bool,
+) {
     let members = fleet.registry().members();
     // The nearest to the engine; of several the first by name.
     let near = |i: &Introduction| (i.engine.is_some(), i.gpu, i.observer);
     let scraper =
         members.iter().rev().max_by_key(|(_, m)| near(&m.introduction)).map(|(name, _)| name.clone());
     let what = Observation { run: run.clone(), engine: engine.cloned(), metrics: false, find_dialect };
-    fleet.observe(what, scraper);
+    fleet.observe(what, scraper.filter(|_| scrape));
 }
 
 /// Some member reads GPUs.
@@ -57,27 +66,50 @@ pub(super) async fn idle(with: &mut Gathering<'_>) -> anyhow::Result<Option<(Nan
     if !reads_gpus(with.fleet) {
         return Ok(None);
     }
-    with.ui
-        .note(&format!("idle         {} s without load, for the power of the idle engine", IDLE.as_secs()));
+    let seconds = IDLE.as_secs_f64();
+    with.ui.note(&format!("idle         {seconds} s without load, for the power of the idle engine"));
     let from = with.clock.monotonic();
+    match pass(from + IDLE, with).await {
+        Passed::InTime => Ok(Some((from, with.clock.monotonic()))),
+        Passed::Stopped => Ok(None),
+        Passed::Without(reason) => anyhow::bail!(reason),
+    }
+}
+
+/// How a time passed.
+enum Passed {
+    InTime,
+    /// The operator wants an end.
+    Stopped,
+    /// Somebody is gone without whom it makes no sense.
+    Without(String),
+}
+
+/// Lets time pass until an instant, and hears what happens meanwhile.
+async fn pass(until: Nanos, with: &mut Gathering<'_>) -> Passed {
     let mut stop = with.stop.clone();
-    let over = tokio::time::sleep(IDLE);
-    tokio::pin!(over);
     loop {
+        let left = until - with.clock.monotonic();
+        if left == Nanos::ZERO {
+            return Passed::InTime;
+        }
         tokio::select! {
             change = with.fleet.next() => {
                 if let Change::Lost(agent, reason) = change {
-                    anyhow::bail!("agent {agent}: {reason}");
+                    return Passed::Without(format!("agent {agent}: {reason}"));
+                }
+                if let Some(how) = with.fleet.engine_death() {
+                    return Passed::Without(format!("the engine died: {how}"));
                 }
             }
-            () = &mut over => return Ok(Some((from, with.clock.monotonic()))),
-            _ = stop.wait_for(|level| *level > 0) => return Ok(None),
+            () = tokio::time::sleep(left.to_duration()) => {}
+            _ = stop.wait_for(|level| *level > 0) => return Passed::Stopped,
         }
     }
 }
 
 /// When a capture was, by the monotonic clock.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Captured {
     /// Its begin.
     pub from: Nanos,
@@ -85,6 +117,8 @@ pub struct Captured {
     pub to: Nanos,
     /// The operator ended it early.
     pub interrupted: bool,
+    /// Why it ended early otherwise.
+    pub cut: Option<String>,
 }
 
 /// Waits for the agents, and for the engine that one of them launches, and lets them record for `length`. `target` is
@@ -93,7 +127,7 @@ pub struct Captured {
 /// # Errors
 /// Who is missing, or was lost.
 pub async fn capture(
-    run: &RunId,
+    store: &RunStore,
     plan: &FleetPlan,
     engine: &EnginePlan,
     mut target: Option<Target>,
@@ -116,43 +150,40 @@ pub async fn capture(
     if let (Some(target), Some(dialect)) = (&mut target, dialect) {
         target.dialect = dialect;
     }
-    observe(with.fleet, run, target.as_ref(), dialect.is_none());
+    observe(with.fleet, store.id(), target.as_ref(), target.is_some(), dialect.is_none());
+    if !gpus(store, false, &mut with).await? {
+        return Ok(None);
+    }
     // What is recorded first has no reading before it: the window begins a moment later.
     let begun = with.clock.monotonic();
     let from = begun + LEAD;
     with.ui.note(&format!("capture      {} from now on; ctrl-c ends it early", shown_time(length)));
-    let interrupted = wait(from, length, &mut with).await?;
+    let passed = wait(from, length, &mut with).await;
     let to = with.clock.monotonic().min(from + length);
     tokio::time::sleep(LAST_SAMPLES).await;
     // Ended before it began: what there is is shown, and its first readings have none before them.
     let from = if to > from { from } else { begun };
-    Ok(Some(Captured { from, to, interrupted }))
+    let interrupted = matches!(passed, Passed::Stopped);
+    let cut = if let Passed::Without(reason) = passed { Some(reason) } else { None };
+    Ok(Some(Captured { from, to, interrupted, cut }))
 }
 
-/// Lets time pass until `length` after `from`. True when the operator ended it early.
-async fn wait(from: Nanos, length: Nanos, with: &mut Gathering<'_>) -> anyhow::Result<bool> {
-    let mut stop = with.stop.clone();
-    let mut said = from;
-    while with.clock.monotonic() < from + length {
-        tokio::select! {
-            change = with.fleet.next() => {
-                if let Change::Lost(agent, reason) = change {
-                    anyhow::bail!("agent {agent}: {reason}");
-                }
-                if let Some(how) = with.fleet.engine_death() {
-                    anyhow::bail!("the engine died: {how}");
-                }
+/// Lets time pass until `length` after `from`, and says how far it is.
+async fn wait(from: Nanos, length: Nanos, with: &mut Gathering<'_>) -> Passed {
+    let end = from + length;
+    let mut next = from;
+    while next < end {
+        next = (next + SAY_EVERY).min(end);
+        match pass(next, with).await {
+            Passed::InTime if next < end => {
+                let passed = (next - from).as_secs_f64();
+                with.ui.note(&format!("             {passed:.0} s of {}", shown_time(length)));
             }
-            _ = stop.wait_for(|level| *level > 0) => return Ok(true),
-        }
-        let now = with.clock.monotonic();
-        if now > said + SAY_EVERY {
-            said = now;
-            let passed = (now - from).as_secs_f64();
-            with.ui.note(&format!("             {passed:.0} s of {}", shown_time(length)));
+            Passed::InTime => {}
+            early => return early,
         }
     }
-    Ok(false)
+    Passed::InTime
 }
 
 /// Writes the series of a run without trials into its folder, when there are any.
@@ -163,35 +194,56 @@ pub fn export_series(store: &RunStore) -> anyhow::Result<Option<PathBuf>> {
     export(store, &[], store.dir())
 }
 
-/// Says what is missing of the GPUs' telemetry; with `required`, nothing may be. It waits a little for the first
-/// samples.
-pub(super) async fn gpus(store: &RunStore, required: bool, with: &mut Gathering<'_>) -> anyhow::Result<()> {
+/// Waits a little until every agent that reads GPUs has said what they draw, or why it cannot; and says what is missing.
+/// With `required` somebody must be able to. False when the operator stopped it.
+pub(super) async fn gpus(store: &RunStore, required: bool, with: &mut Gathering<'_>) -> anyhow::Result<bool> {
     if !required && !reads_gpus(with.fleet) {
-        return Ok(());
+        return Ok(true);
     }
     let deadline = with.clock.monotonic() + FIRST_SAMPLES;
     loop {
         let series = tokio::task::block_in_place(|| store.telemetry_series())?;
-        if series.iter().any(|s| s.records.iter().any(is_power)) {
-            return Ok(());
-        }
-        let missing: Vec<String> = (series.iter())
-            .filter_map(|s| Some(format!("agent {}: {}", s.agent, absence(&s.records)?)))
-            .collect();
-        if !missing.is_empty() || with.clock.monotonic() >= deadline {
-            let why = match missing.as_slice() {
-                [] if !reads_gpus(with.fleet) => "no agent was started with --gpu".to_owned(),
-                [] => "nothing was read yet; see the agent's log".to_owned(),
-                said => said.join("; "),
-            };
-            if required {
+        let of = |name: &AgentName| series.iter().find(|s| s.agent() == name);
+        let members = with.fleet.registry().members().iter().filter(|(_, m)| m.introduction.gpu);
+        let mut words: BTreeMap<&AgentName, Option<Word>> = BTreeMap::new();
+        members.for_each(|(name, _)| _ = words.insert(name, of(name).and_then(word)));
+        let late = with.clock.monotonic() >= deadline;
+        if late || words.values().all(Option::is_some) {
+            let missing = missing(&words);
+            let nobody = !words.values().any(|word| matches!(word, Some(Word::Draws)));
+            if required && nobody {
+                let why = if words.is_empty() { "no agent was started with --gpu" } else { &missing };
                 anyhow::bail!("--require-gpu: no power of a GPU is recorded: {why}");
             }
-            with.ui.note(&format!("gpu          nothing is recorded: {why}"));
-            return Ok(());
+            if !missing.is_empty() {
+                with.ui.note(&format!("gpu          nothing is recorded: {missing}"));
+            }
+            return Ok(true);
         }
-        let _ = tokio::time::timeout(Duration::from_millis(300), with.fleet.next()).await;
+        match pass(with.clock.monotonic() + LOOK, with).await {
+            Passed::InTime => {}
+            Passed::Stopped => return Ok(false),
+            Passed::Without(reason) => anyhow::bail!(reason),
+        }
     }
+}
+
+/// What an agent says of its GPUs.
+enum Word {
+    /// What they draw.
+    Draws,
+    /// Why it cannot read them.
+    Absent(String),
+}
+
+/// Who reads no GPU, and why.
+fn missing(words: &BTreeMap<&AgentName, Option<Word>>) -> String {
+    let missing = words.iter().filter_map(|(agent, word)| match word {
+        Some(Word::Draws) => None,
+        Some(Word::Absent(why)) => Some(format!("agent {agent}: {why}")),
+        None => Some(format!("agent {agent}: nothing was read yet; see its log")),
+    });
+    missing.collect::<Vec<_>>().join("; ")
 }
 
 /// It says what a GPU draws.
@@ -199,14 +251,15 @@ fn is_power(record: &Record) -> bool {
     matches!(record, Record::Power(p) if p.energy_mj.or(p.average_mw.map(u64::from)).is_some())
 }
 
-/// Why no GPU is read, by an agent's last word on it.
-fn absence(records: &[Record]) -> Option<&str> {
-    let last = records.iter().rev().find_map(|record| match record {
-        Record::Event(e) if e.kind.is_absence() => Some(Some(e.message.as_str())),
-        Record::Inventory(gpus) if !gpus.is_empty() => Some(None),
-        _ => None,
-    });
-    last.flatten()
+/// An agent's last word on whether it reads GPUs; none when it has said nothing yet.
+fn word(series: &AgentSeries) -> Option<Word> {
+    series.records().fold(None, |before, record| match record {
+        record if is_power(&record) => Some(Word::Draws),
+        Record::Event(e) if e.gpu.is_none() && e.kind.is_absence() => Some(Word::Absent(e.message)),
+        // There are some after all, and nothing was read of them yet.
+        Record::Inventory(gpus) if !gpus.is_empty() => before.filter(|word| matches!(word, Word::Draws)),
+        _ => before,
+    })
 }
 
 /// Waits for the last samples, where energies depend on them.
@@ -233,17 +286,26 @@ pub(super) fn export(
     folder: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
     let series = store.telemetry_series()?;
-    if series.is_empty() {
-        return Ok(None);
-    }
     let path = folder.join("telemetry.jsonl");
     let part = folder.join("telemetry.jsonl.part");
+    if series.is_empty() {
+        // One of another run must not stand beside this one's traces.
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).context(path.display().to_string());
+            }
+            _ => return Ok(None),
+        }
+    }
     let write = || -> anyhow::Result<()> {
         let mut out = BufWriter::new(std::fs::File::create(&part)?);
         telemetry::export(&series, trials, &mut out)?;
         out.flush()?;
         Ok(std::fs::rename(&part, &path)?)
     };
-    write().with_context(|| path.display().to_string())?;
+    if let Err(e) = write() {
+        let _ = std::fs::remove_file(&part);
+        return Err(e.context(path.display().to_string()));
+    }
     Ok(Some(path))
 }

@@ -117,7 +117,7 @@ impl<'m, 'a> Sending<'m, 'a> {
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
         let telemetry = store.telemetry()?;
         means.shared.open_run(run.clone(), ingest.clone(), telemetry.clone());
-        beside::observe(&mut means.fleet, &run, Some(&plan.target), false);
+        beside::observe(&mut means.fleet, &run, Some(&plan.target), plan.engine.scrape, false);
         Ok(Self {
             plan,
             agents: gathered.agents,
@@ -138,7 +138,9 @@ impl<'m, 'a> Sending<'m, 'a> {
     /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         let (store, required) = (self.store.clone(), self.plan.require_gpu);
-        beside::gpus(&store, required, &mut self.gathering()).await?;
+        if !beside::gpus(&store, required, &mut self.gathering()).await? {
+            return Ok(true);
+        }
         self.kept.idle = beside::idle(&mut self.gathering()).await?;
         for planned in self.plan.trials.clone() {
             if self.is_of_no_use(&planned) {
@@ -378,7 +380,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             return RunOutcome { report: None, files: Vec::new(), interrupted, error };
         }
         let run = self.store.id().clone();
-        let series = beside::export(&self.store, &self.kept.trials, &self.folder);
+        let sealed = std::mem::take(&mut self.kept.trials);
         let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
         let mut files = Vec::new();
         let path = self.folder.join("report.json");
@@ -386,7 +388,8 @@ impl<'m, 'a> Sending<'m, 'a> {
             OsDisk.replace(&path, json.as_bytes()).with_context(|| path.display().to_string())?;
             files.push(path);
             files.push(self.traces.keep()?);
-            files.extend(series?);
+            // The largest of them, and the least: last.
+            files.extend(beside::export(&self.store, &sealed, &self.folder)?);
             Ok(())
         });
         error = error.or_else(|| written.and(closed).and(noted).and(kept).and(recorded).err());

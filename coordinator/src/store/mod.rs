@@ -26,6 +26,7 @@ mod recovery;
 mod run;
 mod seal;
 mod segments;
+mod series;
 mod sled;
 mod telemetry;
 
@@ -44,7 +45,8 @@ pub use memory::{Failing, MemoryIndex};
 pub use run::RunStore;
 pub use seal::{Conservation, Ledger, Listing, Selection, conservation};
 pub use segments::TrialBlocks;
-pub use telemetry::{AgentSeries, TelemetrySink};
+pub use series::AgentSeries;
+pub use telemetry::TelemetrySink;
 
 pub(crate) use recovery::Marks;
 pub(crate) use segments::SegmentWriter;

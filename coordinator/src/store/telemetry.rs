@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use common::disk::{Disk, DiskFile};
 use common::ids::{AgentName, Incarnation, Seq};
-use common::telemetry::Record;
 use common::telemetry::series::{self, FILE_MAGIC, Frames};
 
 use super::error::{At, StoreError};
 use super::run::RunStore;
+use super::series::AgentSeries;
 
 /// The folder within the run's.
 const FOLDER: &str = "telemetry";
@@ -37,15 +37,6 @@ struct Open {
     next: Seq,
     /// Something was passed over, and that was said.
     refused: bool,
-}
-
-/// What an agent recorded, whichever of its processes did.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AgentSeries {
-    /// The agent.
-    pub agent: AgentName,
-    /// In the order in which they were taken.
-    pub records: Vec<Record>,
 }
 
 impl TelemetrySink {
@@ -169,19 +160,7 @@ impl RunStore {
             Err(e) => return Err(e).at(&folder),
         };
         paths.retain(|path| path.extension().is_some_and(|e| e == "tel"));
-        let mut processes: BTreeMap<AgentName, Vec<Vec<Record>>> = BTreeMap::new();
-        for path in &paths {
-            let bytes = disk.read(path).at(path)?;
-            let Ok(frames) = Frames::new(&bytes) else { continue };
-            let frames: Vec<_> = frames.map(|(_, frame)| frame).collect();
-            let Some(agent) = frames.first().map(|frame| frame.agent.clone()) else { continue };
-            processes.entry(agent).or_default().push(frames.into_iter().flat_map(|f| f.records).collect());
-        }
-        let of_agent = |(agent, mut processes): (AgentName, Vec<Vec<Record>>)| {
-            // Processes of one host have one clock: the earlier began earlier.
-            processes.sort_by_key(|records| records.iter().find_map(Record::at));
-            AgentSeries { agent, records: processes.into_iter().flatten().collect() }
-        };
-        Ok(processes.into_iter().map(of_agent).collect())
+        let files = paths.iter().map(|path| disk.read(path).at(path)).collect::<Result<Vec<_>, _>>()?;
+        Ok(AgentSeries::of(files))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use common::ids::Nanos;
 use common::telemetry::{Event, EventKind};
 
-use super::super::{Fault, GpuSource, SourceError};
+use super::super::{Fault, GpuSource, Signal, SourceError};
 use super::Shared;
 
 /// How long one call waits: the library cannot be opened again meanwhile.
@@ -28,7 +28,11 @@ pub(super) fn run(shared: &Arc<Shared>, mut source: Box<dyn GpuSource>) {
             }
             // A library that does not wait must not keep this thread busy.
             Ok(None) => WAIT - (shared.now() - start),
-            Err(SourceError::Unsupported(_) | SourceError::Denied(_)) => return,
+            Err(why @ (SourceError::Unsupported(_) | SourceError::Denied(_))) => {
+                let name = Signal::Faults.name();
+                shared.amend(|_, gpu| _ = gpu.signals.insert(name.to_owned(), why.to_string()));
+                return;
+            }
             // The library is opened again.
             Err(SourceError::Transient(_)) => SHORT_PAUSE,
             Err(_) => PAUSE,

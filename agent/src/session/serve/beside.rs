@@ -6,7 +6,7 @@ use common::fleet::{EngineOrder, EngineStage, EngineState, Observation};
 use proto::v1::agent_message::Kind as Say;
 
 use super::{Found, Session, Step};
-use crate::launch::{self, Kept};
+use crate::launch::Kept;
 use crate::probe;
 use crate::session::record::Observing;
 use crate::telemetry::Means;
@@ -22,37 +22,42 @@ impl Session<'_> {
         self.say(Say::EngineState((&state).into())).await
     }
 
-    /// Begins to record, instead of whatever was recorded before.
-    pub(super) fn observe(&mut self, what: proto::v1::Observe) -> Step {
+    /// Begins to record, instead of whatever was recorded before; or goes on, when that is the same.
+    pub(super) async fn observe(&mut self, what: proto::v1::Observe) -> Step {
         let what = Observation::try_from(what).map_err(|e| e.to_string())?;
+        let wire = self.link.bulk.clone();
+        match self.agent.observing.take() {
+            Some(observing) if observing.goes_on(&what, wire.clone()) => {
+                self.agent.observing = Some(observing);
+                return Ok(());
+            }
+            // The old one first: it holds the number of the next record.
+            Some(observing) => observing.end().await,
+            None => {}
+        }
         let config = &self.agent.config;
         let model = self.agent.clock_model.clone();
-        let kept = self.agent.engine.as_ref().map(Kept::pid);
+        let launched = self.agent.engine.as_ref().map(Kept::pid);
         let root = self.agent.engine_root.clone();
-        if kept.is_none() {
-            root.set(what.engine.as_ref().and_then(|target| launch::listener(&target.base_url)));
-        }
         let gpus = self.agent.gpus.clone();
-        let first = gpus.as_ref().map(|gpus| gpus.begin()).unwrap_or_default();
+        if launched.is_none() {
+            // Another run may be of another engine.
+            root.set(None);
+            gpus.iter().for_each(|gpus| gpus.forget_engine());
+        }
         let means = Means {
             agent: config.introduction.name.clone(),
             incarnation: config.introduction.incarnation,
             api_key: config.api_key.clone(),
             clock: Arc::clone(&config.clock),
             offset: Box::new(move || model.estimate()),
-            engine: Box::new(move || {
-                if let Some(pid) = &kept {
-                    root.set(*pid.borrow());
-                }
-                root.get()
-            }),
+            launched,
+            root,
+            first: gpus.as_ref().map(|gpus| gpus.begin()).unwrap_or_default(),
             gpus: Box::new(move || gpus.as_ref().map(|gpus| gpus.take()).unwrap_or_default()),
-            first,
         };
         let next = Arc::clone(&self.agent.next_record);
-        // The old one first: it holds the number of the next record.
-        self.agent.observing = None;
-        self.agent.observing = Some(Observing::begin(what, means, next, self.link.bulk.clone()));
+        self.agent.observing = Some(Observing::begin(what, means, next, wire));
         Ok(())
     }
 

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::ids::{Digest, Nanos};
 use crate::telemetry::{
-    ClockSample, EngineSample, Event, EventKind, GpuInfo, GpuProcesses, GpuSample, HostSample, PowerSample,
+    ClockSample, EngineHistogram, EngineSample, Event, EventKind, GpuInfo, GpuProcesses, GpuSample,
+    HostSample, PowerSample,
 };
 
 fn frame(first_seq: u64, records: Vec<Record>) -> Frame {
@@ -57,7 +58,7 @@ fn record(kind: u8, at: u64, number: Option<u64>, text: &str) -> Record {
         5 => Record::Engine(EngineSample {
             at,
             running: share,
-            ttft: share.map(|s| (s, 3.0)),
+            ttft: share.map(|sum| EngineHistogram { sum, count: 3.0, buckets: vec![(0.1, 1.0), (0.5, 3.0)] }),
             ..EngineSample::default()
         }),
         6 => Record::Event(Event {
@@ -185,6 +186,6 @@ fn the_format_is_pinned() {
     assert_eq!(content[..12], [10, b'g', b'p', b'u', b'-', b'h', b'o', b's', b't', b'_', b'1', 255]);
     assert_eq!(
         (content.len(), Digest::of(&content).to_string()[..16].to_owned()),
-        (202, "346e6073a35bd828".to_owned())
+        (235, "c13827f8fa5752c0".to_owned())
     );
 }

@@ -3,11 +3,14 @@
 //! These are the engine's words, to stand beside what was measured; nothing measured is ever replaced by them. A
 //! counter that went back is an engine that was started again: then no difference is given at all, for those that had
 //! not risen before do not show it.
+//!
+//! A percentile is as good as the engine's buckets: it lies in the right one, and where in it is a guess. What lies
+//! above the last bound is not guessed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::points::{Delta, Points};
-use crate::telemetry::{EngineSample, Window};
+use crate::telemetry::{EngineHistogram, EngineSample, Window};
 
 /// What an engine did in a window, by its own account. What is not known is none, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -34,10 +37,22 @@ pub struct EngineWindow {
     pub prompt_tokens: Option<f64>,
     /// Mean of the engine's own TTFT, seconds, over the requests that it counted in the window.
     pub ttft_mean_seconds: Option<f64>,
+    /// Median of the same, estimated from buckets; none without buckets, and where it lies above the last bound.
+    pub ttft_p50_seconds: Option<f64>,
+    /// 99th percentile, estimated in the same way.
+    pub ttft_p99_seconds: Option<f64>,
     /// Mean of its queue time, seconds.
     pub queue_time_mean_seconds: Option<f64>,
+    /// Median of the same, estimated from buckets.
+    pub queue_time_p50_seconds: Option<f64>,
+    /// 99th percentile, estimated from buckets.
+    pub queue_time_p99_seconds: Option<f64>,
     /// Mean of its request time, seconds.
     pub e2e_mean_seconds: Option<f64>,
+    /// Median of the same, estimated from buckets.
+    pub e2e_p50_seconds: Option<f64>,
+    /// 99th percentile, estimated from buckets.
+    pub e2e_p99_seconds: Option<f64>,
     /// A counter went back: the engine was started again.
     pub restarted: bool,
     /// Scrapes in the window.
@@ -49,35 +64,54 @@ pub struct EngineWindow {
 /// Fewer are what interpolation leaves of none.
 const LEAST_COUNT: f64 = 1e-6;
 
+/// Percentiles of less than one time are of what interpolation made.
+const LEAST_TIMES: f64 = 1.0;
+
+/// A histogram over the window: by how much each of its counters rose.
+struct Rise {
+    sum: Delta,
+    count: Delta,
+    /// By upper bound, ascending.
+    buckets: Vec<(f64, Delta)>,
+}
+
+/// What is told of a histogram, seconds.
+#[derive(Default)]
+struct Times {
+    mean: Option<f64>,
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
 impl EngineWindow {
     /// What `samples`, in any order, amount to over `window`; none when none of them is in it.
     #[must_use]
     pub fn of(samples: &[EngineSample], window: Window) -> Option<Self> {
-        let length = window.seconds();
-        let signal = |of: &dyn Fn(&EngineSample) -> Option<f64>| {
-            let read = samples.iter().filter_map(|s| Some((window.seconds_at(s.at), of(s)?)));
-            Points::new(read.filter(|p| p.1.is_finite()), length)
-        };
-        let all = signal(&|_| Some(0.0));
-        if length <= 0.0 || all.inside().is_empty() {
+        let signal = |of: fn(&EngineSample) -> Option<f64>| signal(samples, window, of);
+        let all = signal(|_| Some(0.0));
+        if window.seconds() <= 0.0 || all.inside().is_empty() {
             return None;
         }
-        let pair = |of: fn(&EngineSample) -> Option<(f64, f64)>| {
-            [signal(&|s| of(s).map(|p| p.0)).delta(), signal(&|s| of(s).map(|p| p.1)).delta()]
-        };
-        let [queries, hits] = [signal(&|s| s.prefix_queries).delta(), signal(&|s| s.prefix_hits).delta()];
-        let counts =
-            [signal(&|s| s.preemptions), signal(&|s| s.generated_tokens), signal(&|s| s.prompt_tokens)];
-        let [preemptions, generated, prompt] = counts.map(|points| points.delta());
-        let (ttft, queue_time, e2e) = (pair(|s| s.ttft), pair(|s| s.queue_time), pair(|s| s.e2e));
+        let counters: [fn(&EngineSample) -> Option<f64>; 5] = [
+            |s| s.prefix_queries,
+            |s| s.prefix_hits,
+            |s| s.preemptions,
+            |s| s.generated_tokens,
+            |s| s.prompt_tokens,
+        ];
+        let counters = counters.map(|of| signal(of).delta());
+        let histograms: [fn(&EngineSample) -> Option<&EngineHistogram>; 3] =
+            [|s| s.ttft.as_ref(), |s| s.queue_time.as_ref(), |s| s.e2e.as_ref()];
+        let histograms = histograms.map(|of| Rise::of(samples, window, of));
 
-        let counters = [queries, hits, preemptions, generated, prompt].into_iter();
-        let restarted = counters.chain(ttft).chain(queue_time).chain(e2e).any(|d| d == Delta::WentBack);
+        let deltas = counters.into_iter().chain(histograms.iter().flat_map(Rise::deltas));
+        let restarted = deltas.into_iter().any(|d| d == Delta::WentBack);
         let rose = |d: Delta| d.known().filter(|_| !restarted);
-        let ratio = |over: Delta, under: Delta| Some(rose(over)? / rose(under).filter(|&n| n > LEAST_COUNT)?);
-        let mean = |[sum, count]: [Delta; 2]| ratio(sum, count);
-        let (running, waiting) = (signal(&|s| s.running), signal(&|s| s.waiting));
-        let kv_cache = signal(&|s| s.kv_cache_usage);
+        let [queries, hits, preemptions, generated_tokens, prompt_tokens] = counters.map(rose);
+        let [ttft, queue_time, e2e] =
+            histograms.map(|h| if restarted { Times::default() } else { h.times() });
+        let (running, waiting) = (signal(|s| s.running), signal(|s| s.waiting));
+        let kv_cache = signal(|s| s.kv_cache_usage);
         Some(Self {
             running_mean: running.mean(),
             running_peak: running.max(),
@@ -86,15 +120,81 @@ impl EngineWindow {
             kv_cache_usage_mean: kv_cache.mean(),
             kv_cache_usage_peak: kv_cache.max(),
             prefix_hit_rate: ratio(hits, queries),
-            preemptions: rose(preemptions),
-            generated_tokens: rose(generated),
-            prompt_tokens: rose(prompt),
-            ttft_mean_seconds: mean(ttft),
-            queue_time_mean_seconds: mean(queue_time),
-            e2e_mean_seconds: mean(e2e),
+            preemptions,
+            generated_tokens,
+            prompt_tokens,
+            ttft_mean_seconds: ttft.mean,
+            ttft_p50_seconds: ttft.p50,
+            ttft_p99_seconds: ttft.p99,
+            queue_time_mean_seconds: queue_time.mean,
+            queue_time_p50_seconds: queue_time.p50,
+            queue_time_p99_seconds: queue_time.p99,
+            e2e_mean_seconds: e2e.mean,
+            e2e_p50_seconds: e2e.p50,
+            e2e_p99_seconds: e2e.p99,
             restarted,
             scrapes: all.inside().len() as u64,
             largest_gap_seconds: all.largest_gap(),
         })
     }
+}
+
+impl Rise {
+    fn of(
+        samples: &[EngineSample],
+        window: Window,
+        of: impl Fn(&EngineSample) -> Option<&EngineHistogram>,
+    ) -> Self {
+        let delta = |part: &dyn Fn(&EngineHistogram) -> Option<f64>| {
+            signal(samples, window, |s| of(s).and_then(part)).delta()
+        };
+        let mut bounds: Vec<f64> =
+            samples.iter().filter_map(&of).flat_map(|h| h.buckets.iter().map(|b| b.0)).collect();
+        bounds.sort_by(f64::total_cmp);
+        bounds.dedup();
+        let below = |bound: f64| delta(&|h| h.buckets.iter().find(|b| b.0 == bound).map(|b| b.1));
+        Self {
+            sum: delta(&|h| Some(h.sum)),
+            count: delta(&|h| Some(h.count)),
+            buckets: bounds.into_iter().map(|bound| (bound, below(bound))).collect(),
+        }
+    }
+
+    fn deltas(&self) -> impl Iterator<Item = Delta> {
+        [self.sum, self.count].into_iter().chain(self.buckets.iter().map(|b| b.1))
+    }
+
+    fn times(&self) -> Times {
+        Times {
+            mean: ratio(self.sum.known(), self.count.known()),
+            p50: self.quantile(0.5),
+            p99: self.quantile(0.99),
+        }
+    }
+
+    /// Linear within the bucket that it falls into, as Prometheus' `histogram_quantile` has it; none above the last
+    /// bound. A bound that was not told near both edges is passed over: the bucket after it is the wider.
+    fn quantile(&self, share: f64) -> Option<f64> {
+        let rank = share * self.count.known().filter(|&n| n >= LEAST_TIMES)?;
+        let (mut lower, mut before) = (0.0_f64, 0.0);
+        for (bound, delta) in &self.buckets {
+            let Some(below) = delta.known() else { continue };
+            if below >= rank {
+                // A first bound below 0 has nothing under it to start from.
+                let lower = lower.min(*bound);
+                return Some(lower + (bound - lower) * (rank - before) / (below - before));
+            }
+            (lower, before) = (*bound, below);
+        }
+        None
+    }
+}
+
+fn signal(samples: &[EngineSample], window: Window, of: impl Fn(&EngineSample) -> Option<f64>) -> Points {
+    let read = samples.iter().filter_map(|s| Some((window.seconds_at(s.at), of(s)?)));
+    Points::new(read.filter(|p| p.1.is_finite()), window.seconds())
+}
+
+fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
+    Some(over? / under.filter(|&n| n > LEAST_COUNT)?)
 }

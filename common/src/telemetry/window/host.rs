@@ -26,9 +26,9 @@ pub struct HostWindow {
     pub agent_open_files_peak: Option<u64>,
     /// Least memory that could be had, bytes.
     pub memory_available_min_bytes: Option<u64>,
-    /// Received on all interfaces but loopback, bytes a second.
+    /// Received over the network adapters, bytes a second.
     pub network_received_bytes_per_second: Option<f64>,
-    /// Sent on all interfaces but loopback, bytes a second.
+    /// Sent over the network adapters, bytes a second.
     pub network_sent_bytes_per_second: Option<f64>,
     /// Samples in the window.
     pub samples: u64,

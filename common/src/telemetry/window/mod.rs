@@ -84,8 +84,8 @@ impl TelemetryWindow {
     /// Why GPUs that the engine uses were not seen whole, each reason once.
     #[must_use]
     pub fn why_incomplete(&self) -> Vec<String> {
-        let gpus = self.agents.iter().flat_map(|a| &a.gpus);
-        let used = gpus.filter(|gpu| gpu.used_by_engine != Some(false));
+        let gpus = totals::distinct(self.agents.iter().flat_map(|a| &a.gpus));
+        let used = gpus.iter().filter(|gpu| gpu.used_by_engine != Some(false));
         let reasons: BTreeSet<String> =
             used.flat_map(|gpu| gpu.incomplete.iter().map(ToString::to_string)).collect();
         reasons.into_iter().collect()
@@ -101,8 +101,10 @@ impl TelemetryWindow {
 impl AgentWindow {
     fn of(from: &AgentRecords<'_>, idle_watts: &BTreeMap<String, f64>) -> Self {
         let hosts = from.records.iter().filter_map(|r| if let Record::Host(s) = r { Some(*s) } else { None });
-        let engines =
-            from.records.iter().filter_map(|r| if let Record::Engine(s) = r { Some(*s) } else { None });
+        let engines = from
+            .records
+            .iter()
+            .filter_map(|r| if let Record::Engine(s) = r { Some(s.clone()) } else { None });
         Self {
             agent: from.agent.clone(),
             gpus: gpu::gpu_windows(from, idle_watts),

@@ -4,7 +4,8 @@ use super::*;
 use crate::telemetry::energy::sensor::{Load, Sensor, instant, window};
 use crate::telemetry::energy::{EnergyFlags, Method};
 use crate::telemetry::{
-    EngineSample, Event, EventKind, GpuInfo, GpuProcesses, GpuSample, HostSample, PowerSample,
+    EngineHistogram, EngineSample, Event, EventKind, GpuInfo, GpuProcesses, GpuSample, HostSample,
+    PowerSample,
 };
 
 fn gpu(uuid: &str, used_by_engine: Option<bool>) -> GpuInfo {
@@ -135,6 +136,8 @@ fn a_gpu_that_tells_nothing_has_no_numbers() {
         "average_power",
         "reasons",
         "xid_codes",
+        "power_readings_per_second",
+        "absent",
         "complete",
         "incomplete",
     ];
@@ -208,8 +211,10 @@ fn a_sample_is_of_the_gpu_that_had_its_position() {
     let mut records = vec![Record::Inventory(vec![a, b.clone()])];
     let (first, second) = (power(0, Load::Constant(300.0), 24.0), power(1, Load::Constant(100.0), 24.0));
     let cut = |at: f64| move |r: &&Record| r.at() > Some(instant(at));
-    records.extend(second.iter().filter(|r| !cut(12.0)(r)).cloned());
-    records.extend(first);
+    let early = |records: &[Record]| records.iter().filter(|r| !cut(12.0)(r)).cloned().collect::<Vec<_>>();
+    records.extend(early(&second));
+    // GPU-a is gone for good.
+    records.extend(early(&first));
     records.push(Record::Inventory(vec![GpuInfo { used_by_engine: Some(true), ..b }]));
     records.extend(second.iter().filter(cut(12.0)).map(|r| {
         let Record::Power(s) = r else { unreachable!("only power was made") };
@@ -217,7 +222,7 @@ fn a_sample_is_of_the_gpu_that_had_its_position() {
     }));
     let (_, all) = one(&records, &[]);
     let joules = |i: usize| all.agents[0].gpus[i].energy.joules;
-    assert!(close(joules(0), 6000.0, 1.0) && close(joules(1), 2000.0, 1.0), "{all:?}");
+    assert!(joules(0).is_none() && close(joules(1), 2000.0, 1.0), "{all:?}");
     assert_eq!((all.agents[0].gpus.len(), all.totals.gpus), (2, 2));
 }
 
@@ -327,6 +332,10 @@ fn a_host_is_differences_of_its_counters() {
     assert_eq!(HostWindow::of(&samples, window(50.0, 60.0)), None);
 }
 
+fn histogram(sum: f64, count: f64, buckets: &[(f64, f64)]) -> EngineHistogram {
+    EngineHistogram { sum, count, buckets: buckets.to_vec() }
+}
+
 #[test]
 fn an_engine_is_gauges_over_time_and_differences_of_counters() {
     let sample = |t: f64| EngineSample {
@@ -338,8 +347,8 @@ fn an_engine_is_gauges_over_time_and_differences_of_counters() {
         prefix_hits: Some(1e5 + 50.0 * t),
         preemptions: Some(3.0),
         generated_tokens: Some(1e6 + 1_000.0 * t),
-        ttft: Some((80.0 + 0.5 * t, 900.0 + 5.0 * t)),
-        queue_time: Some((80.0, 900.0)),
+        ttft: Some(histogram(80.0 + 0.5 * t, 900.0 + 5.0 * t, &[])),
+        queue_time: Some(histogram(80.0, 900.0, &[])),
         ..EngineSample::default()
     };
     let samples: Vec<EngineSample> = (0..50).map(|i| sample(f64::from(i) / 2.0 + 0.123)).collect();
@@ -354,8 +363,10 @@ fn an_engine_is_gauges_over_time_and_differences_of_counters() {
     assert_eq!((e.queue_time_mean_seconds, e.e2e_mean_seconds, e.prompt_tokens), (None, None, None));
 
     let again = |s: &EngineSample| match s.generated_tokens {
-        Some(n) if s.at > instant(12.0) => EngineSample { generated_tokens: Some(n - 1e6 - 11_000.0), ..*s },
-        _ => *s,
+        Some(n) if s.at > instant(12.0) => {
+            EngineSample { generated_tokens: Some(n - 1e6 - 11_000.0), ..s.clone() }
+        }
+        _ => s.clone(),
     };
     let e = EngineWindow::of(&samples.iter().map(again).collect::<Vec<_>>(), w).unwrap();
     assert!(e.restarted && e.running_mean.is_some());
@@ -367,4 +378,115 @@ fn an_engine_is_gauges_over_time_and_differences_of_counters() {
     let e = EngineWindow::of(&samples.iter().map(again).collect::<Vec<_>>(), window(14.0, 22.0)).unwrap();
     assert!(!e.restarted && close(e.generated_tokens, 8_000.0, 1e-3));
     assert_eq!(EngineWindow::of(&samples, window(50.0, 60.0)), None);
+}
+
+/// Who uses a GPU is what the inventories of the window say: an engine that is started again after it uses none for a
+/// while, and one that was there for a part of it was there.
+#[test]
+fn what_an_inventory_after_the_window_says_is_not_of_the_window() {
+    let info = |used| GpuInfo { uuid: "GPU-a".into(), used_by_engine: used, ..GpuInfo::default() };
+    let at = |second: f64, watts: u32| {
+        Record::Power(PowerSample {
+            at: instant(second),
+            average_mw: Some(watts * 1000),
+            ..PowerSample::default()
+        })
+    };
+    let used = |inventories: [Option<bool>; 4]| {
+        let [before, first, second, after] = inventories.map(|used| Record::Inventory(vec![info(used)]));
+        let records = [
+            before,
+            at(1.0, 100),
+            at(3.0, 100),
+            first,
+            at(5.0, 100),
+            second,
+            at(21.0, 100),
+            at(23.0, 100),
+            after,
+        ];
+        let (g, _) = one(&records, &[]);
+        g.used_by_engine
+    };
+    let (yes, no) = (Some(true), Some(false));
+    assert_eq!(used([yes, yes, yes, no]), yes);
+    assert_eq!(used([no, no, no, yes]), no);
+    assert_eq!(used([None, None, yes, None]), yes);
+    assert_eq!(used([no, yes, no, no]), yes, "for a part of it");
+    assert_eq!(used([yes, None, None, no]), yes, "it was known when the window began");
+    assert_eq!(used([None, None, None, yes]), None);
+}
+
+/// A scrape every half second, its histograms `of` the time.
+fn scrapes(of: impl Fn(f64) -> EngineSample) -> Vec<EngineSample> {
+    (0..50).map(|i| f64::from(i) / 2.0 + 0.123).map(|t| EngineSample { at: instant(t), ..of(t) }).collect()
+}
+
+/// 900 before, and `per_second` times a second; of those the given shares in the buckets.
+fn steady(t: f64, per_second: f64, shares: [f64; 4]) -> EngineHistogram {
+    let below = |share: f64| 900.0 + share * per_second * t;
+    let bounds = [0.1, 0.2, 0.5, 1.0].into_iter();
+    histogram(t, below(1.0), &bounds.zip(shares.map(below)).collect::<Vec<_>>())
+}
+
+#[test]
+fn percentiles_are_linear_within_a_bucket() {
+    let samples = scrapes(|t| EngineSample {
+        // A quarter each below 0.1, 0.2, 0.5 and 1.
+        ttft: Some(steady(t, 5.0, [0.25, 0.5, 0.75, 1.0])),
+        // Nine in ten below 0.1, and two in a hundred above all bounds.
+        queue_time: Some(steady(t, 5.0, [0.9, 0.9, 0.95, 0.98])),
+        e2e: Some(histogram(t, t, &[])),
+        ..EngineSample::default()
+    });
+    let e = EngineWindow::of(&samples, window(2.0, 22.0)).unwrap();
+    assert!(close(e.ttft_p50_seconds, 0.2, 1e-6), "{e:?}");
+    assert!(close(e.ttft_p99_seconds, 0.5 + 0.5 * 0.24 / 0.25, 1e-6), "{e:?}");
+    // The first bucket begins at 0, and how far above the last bound something lies nobody says.
+    assert!(close(e.queue_time_p50_seconds, 0.1 * 0.5 / 0.9, 1e-6), "{e:?}");
+    assert_eq!((e.queue_time_p99_seconds, e.restarted), (None, false));
+    // A summary has means only.
+    assert!(close(e.e2e_mean_seconds, 1.0, 1e-6));
+    assert_eq!((e.e2e_p50_seconds, e.e2e_p99_seconds), (None, None));
+}
+
+#[test]
+fn percentiles_are_of_whole_times_and_of_known_buckets() {
+    // A tenth of a time in the window is what interpolation made of one beside it; a bucket that is empty is skipped.
+    let samples = scrapes(|t| EngineSample {
+        ttft: Some(steady(t, 0.1 / 20.0, [0.25, 0.5, 0.75, 1.0])),
+        queue_time: Some(steady(t, 1.0 / 20.0 + 1e-9, [0.0, 0.0, 0.0, 1.0])),
+        ..EngineSample::default()
+    });
+    let e = EngineWindow::of(&samples, window(2.0, 22.0)).unwrap();
+    assert_eq!((e.ttft_p50_seconds, e.ttft_p99_seconds), (None, None));
+    assert!(close(e.queue_time_p50_seconds, 0.75, 1e-6), "{e:?}");
+    // A bound that is told in half of the window only: then its bucket is one with the next.
+    let samples = scrapes(|t| {
+        let mut ttft = steady(t, 5.0, [0.25, 0.5, 0.75, 1.0]);
+        ttft.buckets.retain(|b| b.0 != 0.2 || t < 12.0);
+        EngineSample { ttft: Some(ttft), ..EngineSample::default() }
+    });
+    let e = EngineWindow::of(&samples, window(2.0, 22.0)).unwrap();
+    assert!(close(e.ttft_p50_seconds, 0.3, 1e-6) && !e.restarted, "{e:?}");
+}
+
+#[test]
+fn there_are_no_percentiles_over_a_restart() {
+    let of = |t: f64| if t > 12.0 { t - 12.0 } else { 1e4 + t };
+    let samples = scrapes(|t| EngineSample {
+        ttft: Some(steady(of(t), 5.0, [0.25, 0.5, 0.75, 1.0])),
+        ..EngineSample::default()
+    });
+    let e = EngineWindow::of(&samples, window(2.0, 22.0)).unwrap();
+    assert!(e.restarted);
+    assert_eq!((e.ttft_mean_seconds, e.ttft_p50_seconds, e.ttft_p99_seconds), (None, None, None));
+    let after = EngineWindow::of(&samples, window(13.0, 22.0)).unwrap();
+    assert!(!after.restarted && close(after.ttft_p50_seconds, 0.2, 1e-6), "{after:?}");
+    // One bucket that went back shows it.
+    let samples = scrapes(|t| EngineSample {
+        ttft: Some(histogram(t, t, &[(0.1, if t > 12.0 { 3.0 } else { 4.0 })])),
+        ..EngineSample::default()
+    });
+    assert!(EngineWindow::of(&samples, window(2.0, 22.0)).unwrap().restarted);
 }

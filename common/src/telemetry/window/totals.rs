@@ -38,27 +38,38 @@ pub struct GpuTotals {
     pub complete: bool,
 }
 
+/// Each GPU once: of those that several agents of a host report, by who saw it best. That the engine uses it is taken
+/// from whoever knows.
+pub(super) fn distinct<'a>(gpus: impl IntoIterator<Item = &'a GpuWindow>) -> Vec<GpuWindow> {
+    let mut once: Vec<GpuWindow> = Vec::new();
+    let worth = |g: &GpuWindow| (g.complete, g.energy.joules.is_some(), g.used_by_engine.is_some());
+    for gpu in gpus {
+        let known = once
+            .iter_mut()
+            .find(|g| g.uuid == gpu.uuid && !g.incomplete.contains(&super::Incomplete::NoInventory));
+        match known {
+            Some(other) => {
+                let used = [other.used_by_engine, gpu.used_by_engine];
+                if worth(other) < worth(gpu) {
+                    *other = gpu.clone();
+                }
+                other.used_by_engine = used.into_iter().flatten().reduce(|a, b| a || b);
+            }
+            None => once.push(gpu.clone()),
+        }
+    }
+    once
+}
+
 impl GpuTotals {
-    /// The sum over `gpus`. One that two agents of a host report is counted once, by who saw it best.
+    /// The sum over `gpus`.
     #[must_use]
     pub fn of<'a>(gpus: impl IntoIterator<Item = &'a GpuWindow>) -> Self {
-        let mut once: Vec<&GpuWindow> = Vec::new();
-        let worth = |g: &GpuWindow| (g.complete, g.energy.joules.is_some());
-        for gpu in gpus {
-            let known = once
-                .iter_mut()
-                .find(|g| g.uuid == gpu.uuid && !g.incomplete.contains(&super::Incomplete::NoInventory));
-            match known {
-                Some(other) if worth(other) < worth(gpu) => *other = gpu,
-                Some(_) => {}
-                None => once.push(gpu),
-            }
-        }
-        let (used, left_out): (Vec<&GpuWindow>, Vec<_>) =
-            once.into_iter().partition(|g| g.used_by_engine != Some(false));
+        let (used, left_out): (Vec<GpuWindow>, Vec<_>) =
+            distinct(gpus).into_iter().partition(|g| g.used_by_engine != Some(false));
         let count = |which: fn(&GpuWindow) -> bool| used.iter().filter(|g| which(g)).count() as u64;
         let sum = |of: fn(&GpuWindow) -> Option<f64>| -> Option<f64> {
-            (!used.is_empty()).then(|| used.iter().map(|g| of(g)).sum::<Option<f64>>())?
+            (!used.is_empty()).then(|| used.iter().map(of).sum::<Option<f64>>())?
         };
         let mut methods: Vec<Method> = used.iter().map(|g| g.energy.method).collect();
         methods.sort_unstable();

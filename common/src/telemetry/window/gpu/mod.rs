@@ -96,7 +96,8 @@ pub struct GpuWindow {
     pub utilisation_p50_percent: Option<f64>,
     /// Its 95th percentile, percent.
     pub utilisation_p95_percent: Option<f64>,
-    /// Xid errors in the window; none when nobody listened (the inventory's signal `xid` is not `ok`).
+    /// Xid errors in the window; none when nobody listened (the inventory's signal `xid` is not `ok`), and when the driver
+    /// did not say of which GPU one was.
     pub xid_errors: Option<u64>,
     /// The same by their code, as far as it was told.
     pub xid_codes: BTreeMap<u64, u64>,
@@ -116,10 +117,14 @@ pub struct GpuWindow {
     pub foreign_processes: Option<u64>,
     /// Samples of energy and power in the window.
     pub power_samples: u64,
+    /// The same a second: the cadence that was reached.
+    pub power_readings_per_second: Option<f64>,
     /// Other samples in the window.
     pub samples: u64,
     /// The longest part of the window without one of these, seconds; none when there are none.
     pub largest_sample_gap_seconds: Option<f64>,
+    /// Signals that cannot be read, and why.
+    pub absent: BTreeMap<String, String>,
     /// The window was seen whole.
     pub complete: bool,
     /// Why not.
@@ -217,6 +222,7 @@ fn of(gpu: &Collected, from: &AgentRecords<'_>, idle_watts: Option<f64>) -> GpuW
     let (reasons, reasons_samples) = reasons(&gpu.samples, window);
     let (clock, temperature) = (number(|s| s.sm_clock_mhz), number(|s| s.temperature_c));
     let (memory, utilisation) = (counter(|s| s.memory_used_bytes), number(|s| s.utilisation_percent));
+    let power_samples = gpu.power.iter().filter(|s| window.contains(s.at)).count() as u64;
     let listened = !gpu.xids.is_empty() || info.signals.get("xid").is_some_and(|s| s == "ok");
     let mut xid_codes = BTreeMap::new();
     gpu.xids.iter().flatten().for_each(|&code| *xid_codes.entry(code).or_default() += 1);
@@ -255,7 +261,7 @@ fn of(gpu: &Collected, from: &AgentRecords<'_>, idle_watts: Option<f64>) -> GpuW
         memory_temperature_peak_c: number(|s| s.memory_temperature_c).max(),
         utilisation_p50_percent: spread(&utilisation, 50.0),
         utilisation_p95_percent: spread(&utilisation, 95.0),
-        xid_errors: listened.then_some(gpu.xids.len() as u64),
+        xid_errors: (listened && !gpu.xids_of_unknown).then_some(gpu.xids.len() as u64),
         xid_codes,
         ecc_corrected: counter(|s| s.ecc_corrected).change().map(|n| n as u64),
         ecc_uncorrected: counter(|s| s.ecc_uncorrected).change().map(|n| n as u64),
@@ -264,9 +270,16 @@ fn of(gpu: &Collected, from: &AgentRecords<'_>, idle_watts: Option<f64>) -> GpuW
         nvlink_sent_bytes: counter(|s| s.nvlink_sent_bytes).delta().known(),
         nvlink_received_bytes: counter(|s| s.nvlink_received_bytes).delta().known(),
         foreign_processes: gpu.foreign.as_ref().map(|pids| pids.len() as u64),
-        power_samples: gpu.power.iter().filter(|s| window.contains(s.at)).count() as u64,
+        power_samples,
         samples,
         largest_sample_gap_seconds: (samples > 0).then(|| sampled.largest_gap()),
+        power_readings_per_second: (length > 0.0).then(|| power_samples as f64 / length),
+        absent: info
+            .signals
+            .iter()
+            .filter(|(_, why)| *why != "ok")
+            .map(|(s, w)| (s.clone(), w.clone()))
+            .collect(),
         complete: incomplete.is_empty(),
         incomplete,
     }
