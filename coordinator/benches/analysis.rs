@@ -121,7 +121,13 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         })
     };
     let trial = KeptTrial {
-        planned: PlannedTrial { trial: TRIAL, rate: RATE.to_string().parse()?, repeat: 0, seed: Seed(7) },
+        planned: PlannedTrial {
+            trial: TRIAL,
+            rate: RATE.to_string().parse()?,
+            repeat: 0,
+            seed: Seed(7),
+            rerun_of: None,
+        },
         epoch: EPOCH,
         scheduled: TRACES,
         schedule_sha256: Digest([0; 32]),

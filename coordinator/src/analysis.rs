@@ -54,7 +54,7 @@ pub fn analyse(
     mut lines: Option<Lines<'_>>,
     tokenizer: Option<&Retokenizer>,
 ) -> Result<TrialReport, AnalysisError> {
-    let PlannedTrial { trial: number, rate, repeat, seed } = trial.planned;
+    let PlannedTrial { trial: number, rate, repeat, seed, rerun_of } = trial.planned;
     let agents: Vec<_> = trial.agents.iter().map(KeptAgent::input).collect();
     let plan = ArrivalPlan { process: kept.process, rate, extent: kept.extent };
     let input = TrialInput {
@@ -105,6 +105,7 @@ pub fn analyse(
         trial: number,
         rate,
         repeat,
+        rerun_of,
         seed,
         schedule_sha256: trial.schedule_sha256,
         workload_sha256: trial.workload_sha256,

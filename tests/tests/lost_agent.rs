@@ -1,9 +1,11 @@
-//! An agent that dies in the middle of a trial: every arrival still has its trace, and the engine is not charged.
+//! An agent that dies in the middle of a trial: every arrival still has its trace, the engine is not charged, and the
+//! trial is sent again by those that are left.
 
 use plimsoll_tests::{
-    Agent, Coordinator, Engine, Finished, Signal, brief, by, count, counts, descendants, eventually,
+    Agent, Coordinator, Engine, Finished, Results, Signal, brief, by, count, counts, descendants, eventually,
     free_port, list, pids_with_argument, signal, text,
 };
+use serde_json::json;
 
 const INVALID: i32 = 4;
 
@@ -19,11 +21,11 @@ fn under_way(engine: &Engine, victim: &str) {
     });
 }
 
-/// What holds once `victim` was killed.
+/// What holds once `victim` was killed, of the trial that it was lost in.
 fn accounted_for(finished: Finished, engine: &Engine, victim: &str, survivor: &str) {
-    let finished = finished.expect_code(INVALID).expect_said(&[victim]);
+    let finished = finished.expect_code(0).expect_said(&[victim, "sent again by the 1 left"]);
     let results = finished.results();
-    let summary = results.summary();
+    let summary = &results.trials()[0]["summary"];
     assert_eq!(text(summary, "/validity/verdict"), "invalid");
     let lost: Vec<_> =
         list(summary, "/validity/reasons").iter().filter(|r| r["kind"] == "agent_lost").collect();
@@ -35,19 +37,36 @@ fn accounted_for(finished: Finished, engine: &Engine, victim: &str, survivor: &s
     // Its open arrivals are lost; whatever else failed is the generator's too, and nothing is the engine's.
     let failures = counts(summary, "/failures_by_kind");
     assert!(failures["agent_lost"] > 0, "{failures:?}");
-    for trace in results.traces.iter().filter(|t| t["outcome"] == "agent_lost") {
+    let first: Vec<_> = results.traces.iter().filter(|t| t["trial"] == 0).collect();
+    for trace in first.iter().filter(|t| t["outcome"] == "agent_lost") {
         assert_eq!(trace["agent"], victim);
         assert!(trace["synthetic"] == true && trace["written_ns"].is_null(), "{}", brief(trace));
     }
     assert_eq!(count(summary, "/synthetic_traces"), failures["agent_lost"]);
-    let classes = by(&results.traces, "/failure_class");
+    let classes = by(first.iter().copied(), "/failure_class");
     assert!(classes.keys().all(|class| ["null", "generator"].contains(&class.as_str())), "{classes:?}");
     // What a trace says was sent, the engine has seen; of the victim it may have seen more.
     let seen = by(&engine.log_of(results.run(), 0), "/agent");
-    let sent = by(results.traces.iter().filter(|t| !t["written_ns"].is_null()), "/agent");
+    let sent = by(first.iter().copied().filter(|t| !t["written_ns"].is_null()), "/agent");
     assert_eq!(sent[survivor], seen[survivor]);
     assert!(sent.get(victim).copied().unwrap_or(0) <= seen[victim]);
-    assert_eq!(text(&results.report, "/knee/case"), "undecided");
+    sent_again(&results, survivor);
+}
+
+/// The same schedule once more, whole, by who was left: that decides.
+fn sent_again(results: &Results, survivor: &str) {
+    let [first, again] = results.trials() else { panic!("{:#?}", results.trials()) };
+    assert_eq!((&first["rerun_of"], &again["rerun_of"]), (&json!(null), &json!(0)));
+    assert_eq!(again["trial"], 1);
+    for field in ["seed", "schedule_sha256", "workload_sha256", "repeat", "offered_rate"] {
+        assert_eq!(first[field], again[field], "{field}");
+    }
+    let summary = &again["summary"];
+    assert_eq!(text(summary, "/validity/verdict"), "valid", "{:#}", summary["validity"]);
+    assert_eq!(count(summary, "/successful"), count(summary, "/requests"));
+    let agents: Vec<&str> = list(summary, "/agents").iter().map(|a| text(a, "/name")).collect();
+    assert_eq!(agents, [survivor]);
+    assert_ne!(text(&results.report, "/knee/case"), "undecided");
 }
 
 #[test]
@@ -72,4 +91,16 @@ fn a_distant_agent_that_is_killed_is_lost_when_its_lease_has_run_out() {
     victim.process.signal(Signal::KILL);
     accounted_for(running.finish(), &engine, "victim", "survivor");
     assert!(survivor.process.is_running(), "the survivor waits for the next coordinator");
+}
+
+#[test]
+fn a_run_whose_last_agent_is_lost_ends_and_says_so() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "5"]);
+    let running = trial(&engine).line("--local-agents 1").start();
+    under_way(&engine, "local-1");
+    let victims = pids_with_argument(&descendants(running.process.pid()), "local-1");
+    signal(victims[0], Signal::KILL);
+    let finished = running.finish().expect_code(INVALID).expect_said(&["no agent is left"]);
+    assert_eq!(finished.results().trials().len(), 1);
+    assert_eq!(text(&finished.results().report, "/knee/case"), "undecided");
 }

@@ -161,7 +161,7 @@ fn exit_code(outcome: &RunOutcome, strict: bool, gate: bool) -> u8 {
         return exit::INTERRUPTED;
     }
     let Some(report) = &outcome.report else { return exit::ERROR };
-    let worst = report.trials.iter().map(|t| t.summary.validity.verdict).max().unwrap_or_default();
+    let worst = report.standing().map(|t| t.summary.validity.verdict).max().unwrap_or_default();
     match worst {
         Verdict::Invalid => exit::INVALID,
         _ if outcome.error.is_some() => exit::ERROR,

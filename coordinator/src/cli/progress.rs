@@ -111,9 +111,10 @@ impl Note for Progress {
 
 impl Ui for Progress {
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64) {
-        let PlannedTrial { trial: number, rate, repeat, .. } = *trial;
-        let title =
-            format!("trial {number} ({} of {of}): {}, repeat {repeat}", number.0 + 1, shown_rate(rate));
+        let PlannedTrial { trial: number, rate, repeat, rerun_of, .. } = *trial;
+        let place = rerun_of
+            .map_or_else(|| format!("{} of {of}", number.0 + 1), |first| format!("again for trial {first}"));
+        let title = format!("trial {number} ({place}): {}, repeat {repeat}", shown_rate(rate));
         self.trial =
             Standing { title, arrivals, length: plan.arrivals(trial.rate).length(), said: Nanos::ZERO };
         if self.terminal {

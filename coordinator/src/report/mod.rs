@@ -59,6 +59,8 @@ pub struct TrialReport {
     pub rate: OfferedRate,
     /// Which repeat of the rate, from 0.
     pub repeat: u32,
+    /// The trial that it was sent again for, because an agent was lost in that.
+    pub rerun_of: Option<TrialId>,
     /// The trial's seed.
     pub seed: Seed,
     /// Digest of the schedule.
@@ -84,6 +86,12 @@ impl Report {
         let rates = pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
         let knee = Knee::find(&rates, &slos, target);
         Self { run_id, experiment, slos, target, trials, rates, knee }
+    }
+
+    /// The trials that count for the run as a whole: those that were not sent again.
+    pub fn standing(&self) -> impl Iterator<Item = &TrialReport> {
+        let again = |trial: TrialId| self.trials.iter().any(|t| t.rerun_of == Some(trial));
+        self.trials.iter().filter(move |t| !again(t.trial))
     }
 
     /// What the engine's GPUs took at each rate; none when no GPU was recorded.

@@ -33,10 +33,22 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     failures(report, &mut lines);
     causes(report, &mut lines);
     reasons(report, &mut lines);
+    reruns(report, &mut lines);
     super::beside::beside(report, &mut lines);
     lines.push(String::new());
     wrap(&report.knee.to_string(), "", &mut lines);
     lines
+}
+
+/// Which trials were sent again, and as which.
+fn reruns(report: &Report, lines: &mut Vec<String>) {
+    for (trial, first) in report.trials.iter().filter_map(|t| Some((t, t.rerun_of?))) {
+        let text = format!(
+            "Trial {first} lost an agent and was sent again as trial {}, with those left.",
+            trial.trial
+        );
+        wrap(&text, "", lines);
+    }
 }
 
 fn has_thin(rate: &RateResult) -> bool {

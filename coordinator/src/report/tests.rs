@@ -65,6 +65,7 @@ pub(super) fn trial(
         trial: TrialId(number),
         rate,
         repeat,
+        rerun_of: None,
         seed: Seed(7),
         schedule_sha256: Digest::of(b"schedule"),
         workload_sha256: Digest::of(b"workload"),

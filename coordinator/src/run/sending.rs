@@ -1,8 +1,9 @@
 //! The trials of a run, one after the other, and what they leave: traces, kept run, report.
 
+mod again;
 mod engine;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +34,18 @@ use crate::trial::seal;
 /// How long a drained agent's last traces may take to arrive.
 const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
+/// How a trial went.
+enum Sent {
+    Whole,
+    /// The operator ended it early.
+    Stopped,
+    /// Agents were lost in it, each with a reason. It is sealed, or nothing was sent.
+    WithLoss {
+        lost: BTreeMap<AgentName, String>,
+        sealed: bool,
+    },
+}
+
 /// A run whose trials are being sent.
 pub(super) struct Sending<'m, 'a> {
     plan: Plan,
@@ -51,6 +64,8 @@ pub(super) struct Sending<'m, 'a> {
     trials: Vec<TrialReport>,
     /// Trials that were not sent, because what was measured made them useless.
     skipped: Vec<TrialId>,
+    /// Numbers of trials beyond the planned ones.
+    numbers_used: u32,
 }
 
 /// The file of traces, written as trials end. It gets its name at the end of the run: until then an older file of
@@ -132,6 +147,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             traces,
             trials: Vec::new(),
             skipped: Vec::new(),
+            numbers_used: 0,
         })
     }
 
@@ -142,21 +158,29 @@ impl<'m, 'a> Sending<'m, 'a> {
             return Ok(true);
         }
         self.kept.idle = beside::idle(&mut self.gathering()).await?;
-        for planned in self.plan.trials.clone() {
+        let mut left: VecDeque<(PlannedTrial, u32)> = self.plan.trials.iter().map(|t| (*t, 0)).collect();
+        while let Some((planned, reruns)) = left.pop_front() {
             if self.is_of_no_use(&planned) {
                 let PlannedTrial { trial, rate, .. } = planned;
                 self.means.ui.note(&format!("trial {trial} at {rate}/s is skipped: a lower rate fails"));
                 self.skipped.push(planned.trial);
                 continue;
             }
-            if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? || self.trial(planned).await? {
+            if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? {
                 return Ok(true);
+            }
+            match self.trial(planned).await? {
+                Sent::Whole => {}
+                Sent::Stopped => return Ok(true),
+                Sent::WithLoss { lost, sealed } => {
+                    left.push_front((self.again(planned, reruns, &lost, sealed)?, reruns + 1));
+                    continue;
+                }
             }
             if let (Some(share), Some(last)) = (self.plan.max_failures, self.trials.last())
                 && failures_exceed(&last.summary, share)
             {
-                let rest = self.plan.trials.iter().map(|t| t.trial).filter(|t| *t > planned.trial);
-                self.skipped.extend(rest);
+                self.skipped.extend(left.iter().map(|(t, _)| t.trial));
                 self.means.ui.note(&format!(
                     "the sweep ends: more than {share} of trial {}'s requests failed",
                     planned.trial
@@ -176,8 +200,8 @@ impl<'m, 'a> Sending<'m, 'a> {
         lowest_failure(&so_far, &self.plan.slos, self.plan.slo_target).is_some_and(|failed| rate > failed)
     }
 
-    /// One trial. True when the operator ended it early.
-    async fn trial(&mut self, planned: PlannedTrial) -> anyhow::Result<bool> {
+    /// One trial.
+    async fn trial(&mut self, planned: PlannedTrial) -> anyhow::Result<Sent> {
         let arrivals = self.plan.arrivals(planned.rate);
         let rows = self.plan.workload.rows.rows.len() as u32;
         // A closed loop's workers are its permits.
@@ -207,10 +231,12 @@ impl<'m, 'a> Sending<'m, 'a> {
                 self.means.shared.open_trial(None);
                 let event = RunEvent::TrialCancelled { trial: planned.trial, epoch, reason: reason.clone() };
                 self.store.append_event(&event)?;
-                if *self.means.stop.borrow() > 0 {
-                    Ok(true)
-                } else {
-                    Err(anyhow!("trial {}: {reason}", planned.trial))
+                let lost = self.gone(&reason);
+                match *self.means.stop.borrow() > 0 {
+                    true => Ok(Sent::Stopped),
+                    // Nothing was sent.
+                    false if !lost.is_empty() => Ok(Sent::WithLoss { lost, sealed: false }),
+                    false => Err(anyhow!("trial {}: {reason}", planned.trial)),
                 }
             }
             Ending::Ran { start, drained, lost, stopped, engine_died } => {
@@ -241,12 +267,11 @@ impl<'m, 'a> Sending<'m, 'a> {
                 if let Some(how) = engine_died {
                     bail!("the engine died during trial {}: {how}; the run ends here", planned.trial);
                 }
-                match lost.first_key_value() {
-                    Some((agent, reason)) => {
-                        Err(anyhow!("agent {agent} is lost ({reason}); the run ends here"))
-                    }
-                    None => Ok(stopped),
-                }
+                Ok(match (stopped, lost.is_empty()) {
+                    (true, _) => Sent::Stopped,
+                    (false, true) => Sent::Whole,
+                    (false, false) => Sent::WithLoss { lost, sealed: true },
+                })
             }
         }
     }

@@ -17,6 +17,9 @@ pub struct PlannedTrial {
     pub repeat: u32,
     /// Of its schedule. The same for every rate of a repeat: the same shape, faster.
     pub seed: Seed,
+    /// The trial that it is sent again for, because an agent was lost in that: the same schedule, a number of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun_of: Option<TrialId>,
 }
 
 /// A rate as it is typed.
@@ -40,7 +43,13 @@ pub fn order(rates: &[OfferedRate], repeats: u32, seed: Seed) -> Vec<PlannedTria
     let mut trials: Vec<PlannedTrial> = (0..repeats)
         .flat_map(|repeat| {
             let seed = seed.derive(&format!("repeat {repeat}"));
-            rates.iter().map(move |&rate| PlannedTrial { trial: TrialId(0), rate, repeat, seed })
+            rates.iter().map(move |&rate| PlannedTrial {
+                trial: TrialId(0),
+                rate,
+                repeat,
+                seed,
+                rerun_of: None,
+            })
         })
         .collect();
     seed.stream("trial order").shuffle(&mut trials);
