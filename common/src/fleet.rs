@@ -237,6 +237,30 @@ pub struct DrainReport {
     pub health: Health,
 }
 
+/// What an agent still holds of a trial whose coordinator was lost. Nothing more comes of that trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectReport {
+    /// The trial's run.
+    pub run: RunId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its processes, this one and earlier ones of the same agent.
+    pub held: Vec<Held>,
+    /// What is there and cannot be read.
+    pub problems: Vec<String>,
+}
+
+/// The traces that one process spooled of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The process.
+    pub incarnation: Incarnation,
+    /// The number of the first: what came before it was sealed and is kept no longer.
+    pub first_seq: Seq,
+    /// Their numbers end before this one.
+    pub next_seq: Seq,
+}
+
 /// An agent is to try the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetCheck {

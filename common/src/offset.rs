@@ -10,6 +10,9 @@ use crate::ids::Nanos;
 /// Two clocks drift apart by at most one part in this many: 500 ppm, as far as Linux disciplines a clock.
 pub const DRIFT_DIVISOR: i64 = 2_000;
 
+/// Probes of this long a time count as one look at the clock: drift is what lies between two looks.
+const ONE_LOOK: Nanos = Nanos::from_secs(1);
+
 /// One exchange of stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
@@ -30,6 +33,18 @@ pub struct Estimate {
     pub offset_ns: i64,
     /// Half the width of the feasible interval, nanoseconds.
     pub bound_ns: u64,
+    /// How fast the offset grows; none when the probes lie too close together to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// How much faster the other clock runs, with the half width of the interval that surely holds it. Parts in 10⁹.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Drift {
+    /// The middle of the feasible interval.
+    pub ppb: i64,
+    /// Half its width.
+    pub bound_ppb: u64,
 }
 
 /// The feasible offsets from the probes seen so far.
@@ -37,6 +52,8 @@ pub struct Estimate {
 pub struct Model {
     /// (instant on this side, lowest, highest feasible offset then).
     feasible: Option<(Nanos, i64, i64)>,
+    /// The same as it was at the end of the first look: drift is counted from there.
+    anchor: Option<(Nanos, i64, i64)>,
     probes: u64,
     contradictions: u64,
 }
@@ -64,8 +81,35 @@ impl Model {
             (p.received, low, high)
         } else {
             self.contradictions += 1;
+            self.anchor = None;
             (p.received, lowest, highest)
         });
+        let first = self.anchor.is_none_or(|(when, ..)| p.received - when < ONE_LOOK);
+        if first {
+            // It stays where the first probe was, so that a look ends.
+            let when = self.anchor.map_or(p.received, |(when, ..)| when);
+            self.anchor = self.feasible.map(|(_, low, high)| (when, low, high));
+        }
+    }
+
+    /// The slopes between the first look and the last that both intervals allow, within the drift limit.
+    fn drift(&self) -> Option<Drift> {
+        let ((begin, low0, high0), (end, low1, high1)) = (self.anchor?, self.feasible?);
+        let apart = end - begin;
+        if apart < ONE_LOOK {
+            return None;
+        }
+        let limit = 1_000_000_000 / DRIFT_DIVISOR;
+        // The first look's interval may be ONE_LOOK younger than its instant: so much more may have drifted.
+        let slack = i128::from(signed(ONE_LOOK) / DRIFT_DIVISOR);
+        let slope = |rise: i128| {
+            let ppb = rise * 1_000_000_000 / i128::from(signed(apart).max(1));
+            i64::try_from(ppb).unwrap_or(if ppb < 0 { -limit } else { limit }).clamp(-limit, limit)
+        };
+        let lowest = slope(i128::from(low1) - i128::from(high0) - slack);
+        let highest = slope(i128::from(high1) - i128::from(low0) + slack);
+        let width = highest - lowest;
+        Some(Drift { ppb: lowest + width / 2, bound_ppb: width.unsigned_abs().div_ceil(2) })
     }
 
     fn at(&self, now: Nanos) -> Option<(i64, i64)> {
@@ -80,7 +124,8 @@ impl Model {
     pub fn estimate(&self, now: Nanos) -> Option<Estimate> {
         let (low, high) = self.at(now)?;
         let width = high.saturating_sub(low);
-        Some(Estimate { offset_ns: low + width / 2, bound_ns: width.unsigned_abs().div_ceil(2) })
+        let (offset_ns, bound_ns) = (low + width / 2, width.unsigned_abs().div_ceil(2));
+        Some(Estimate { offset_ns, bound_ns, drift: self.drift() })
     }
 
     /// Probes used so far.
@@ -134,6 +179,11 @@ mod tests {
                 let e = model.estimate(Nanos(received)).expect("a probe was added");
                 let error = (e.offset_ns - truth(received)).unsigned_abs();
                 prop_assert!(error <= e.bound_ns + 50_000, "error {error} above bound {}", e.bound_ns);
+                if let Some(drift) = e.drift {
+                    // The truth of this test moves in steps of a millisecond: that is its error.
+                    let error = (drift.ppb - ppm * 1000).unsigned_abs();
+                    prop_assert!(error <= drift.bound_ppb + 1_000, "drift {error} above bound {drift:?}");
+                }
                 now = received + wait;
             }
             prop_assert_eq!(model.contradictions(), 0);
@@ -157,5 +207,26 @@ mod tests {
         assert_eq!(narrow.offset_ns, 1000);
         assert!(model.estimate(Nanos(61_020_200_000)).unwrap().bound_ns > narrow.bound_ns);
         assert_eq!(narrow.to_mine(Nanos(5_000)), Nanos(4_000));
+    }
+
+    /// Ten minutes apart, looks of 200 µs tell a drift of 200 ppm to a few ppm.
+    #[test]
+    fn drift_is_told_by_looks_that_lie_apart() {
+        let mut model = Model::default();
+        let truth = |t: u64| t + t / 5_000;
+        for t in (0..=600).step_by(5).map(|s| 1_000_000_000 * (s + 1)) {
+            let middle = Nanos(truth(t + 100_000));
+            let probe = Probe {
+                sent: Nanos(t),
+                other_received: middle,
+                other_sent: middle,
+                received: Nanos(t + 200_000),
+            };
+            model.add(probe);
+        }
+        let drift =
+            model.estimate(Nanos(601_000_200_000)).and_then(|e| e.drift).expect("looks that lie apart");
+        assert!(drift.bound_ppb < 2_000, "{drift:?}");
+        assert!((drift.ppb - 200_000).unsigned_abs() <= drift.bound_ppb, "{drift:?}");
     }
 }

@@ -64,6 +64,8 @@ pub struct AgentInput {
     pub name: AgentName,
     /// Its clock against the coordinator's; none when it was not probed.
     pub clock: Option<Estimate>,
+    /// How long after its start it looked at the clock first; none when it did not say.
+    pub start_skew: Option<Nanos>,
     /// It was lost during the trial.
     pub lost: bool,
     /// How it fared; none when it did not say.
@@ -243,6 +245,14 @@ pub struct AgentSummary {
     pub clock_offset_seconds: Option<f64>,
     /// Half width of the interval that surely holds the offset, seconds.
     pub clock_bound_seconds: Option<f64>,
+    /// How much faster its clock runs than the coordinator's, parts per million; none when the trial was too short to
+    /// say.
+    pub clock_drift_ppm: Option<f64>,
+    /// Half width of the interval that surely holds the drift, parts per million.
+    pub clock_drift_bound_ppm: Option<f64>,
+    /// When it started after the instant that all were to start at, by its own clock: what its pacer took to look.
+    /// The offset's bound comes on top. Seconds.
+    pub start_skew_seconds: Option<f64>,
     /// It was lost during the trial.
     pub lost: bool,
     /// How it fared: read lateness, and the evidence for why; null when it did not say.

@@ -146,6 +146,9 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         limits: ValidityLimits::default(),
         trials: vec![trial],
         idle: None,
+        open: None,
+        command: None,
+        boot: None,
         require_gpu: false,
     };
     if let Err(e) = kept.write(&run) {

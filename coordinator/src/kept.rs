@@ -2,6 +2,8 @@
 //!
 //! `run.json` in the run's folder, replaced whole after every sealed trial. A trial that is not in it is not sealed.
 
+use std::collections::BTreeMap;
+
 use common::fleet::Health;
 use common::ids::{AgentName, Digest, Epoch, Nanos};
 use common::offset::Estimate;
@@ -18,6 +20,9 @@ use crate::sweep::PlannedTrial;
 
 /// The file's name.
 const FILE: &str = "run.json";
+
+/// The workload beside it, where texts are kept.
+pub const WORKLOAD: &str = "workload.jsonl";
 
 /// Raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -44,9 +49,30 @@ pub struct KeptRun {
     /// When the engine was idle before the first trial, by the coordinator's monotonic clock.
     #[serde(default)]
     pub idle: Option<(Nanos, Nanos)>,
+    /// The trial that is being sent: written down before its first request, and taken back when it is sealed or called
+    /// off. One that stands here after a crash is sealed by `resume`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<KeptTrial>,
+    /// What was asked for, so that `resume` can ask for it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<KeptCommand>,
+    /// Which boot of the coordinator's host its instants belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
     /// A trial without the energy of every GPU of the engine is degraded.
     #[serde(default)]
     pub require_gpu: bool,
+}
+
+/// A command with its options, as typed and from the configuration file; paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KeptCommand {
+    /// `sweep` or `run`.
+    pub name: String,
+    /// Values by the option's name without dashes; none at all for a flag.
+    pub options: BTreeMap<String, Vec<String>>,
+    /// Options that were given and whose values may be secret: what stands before `:` or `=` of each.
+    pub hidden: BTreeMap<String, Vec<String>>,
 }
 
 /// A sealed trial, as kept.
@@ -88,10 +114,17 @@ pub struct KeptAgent {
 }
 
 impl KeptAgent {
+    /// One of which nothing was heard of how it fared.
+    #[must_use]
+    pub fn unknown(name: AgentName) -> Self {
+        Self { name, clock: None, lost: false, health: None, start_skew: None }
+    }
+
     /// What the analysis needs of it.
     #[must_use]
     pub fn input(&self) -> AgentInput {
-        AgentInput { name: self.name.clone(), clock: self.clock, lost: self.lost, health: self.health }
+        let Self { name, clock, lost, health, start_skew } = self.clone();
+        AgentInput { name, clock, start_skew, lost, health }
     }
 }
 

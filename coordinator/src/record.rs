@@ -2,6 +2,8 @@
 //!
 //! Never a secret: header values are not recorded, and keys and tokens never reach the coordinator's plan.
 
+use common::fleet::HostFacts;
+use common::ids::AgentName;
 use common::plan::Extent;
 use common::seed::GENERATOR;
 use serde_json::{Map, Value, json};
@@ -33,6 +35,7 @@ pub const OWN_FIELDS: &[&str] = &[
     "launch",
     "trials",
     "skipped_trials",
+    "resumed",
     "missing",
 ];
 
@@ -48,23 +51,14 @@ pub fn tokenizer(tokenizer: Option<&Retokenizer>) -> Value {
 /// The record of a run before its first trial.
 #[must_use]
 pub fn record(plan: &Plan, gathered: &Gathered, command_line: &[String]) -> Value {
-    let Gathered { hosts, probe, launch, .. } = gathered;
+    let Gathered { probe, launch, .. } = gathered;
     let mut record = Map::new();
     record.insert("plimsoll".into(), plimsoll());
     record.insert("command_line".into(), json!(redacted(command_line)));
     record.insert("plan".into(), plan_json(plan));
     record.insert("workload".into(), workload(plan));
     record.insert(TOKENIZER.into(), tokenizer(plan.tokenizer.as_deref()));
-    let agents: Vec<Value> = hosts
-        .iter()
-        .map(|(name, host)| {
-            json!({
-                "name": name, "hostname": host.hostname, "kernel": host.kernel, "cpu_model": host.cpu_model,
-                "cpus": host.cpus, "memory_bytes": host.memory_bytes, "open_files_limit": host.open_files_limit,
-            })
-        })
-        .collect();
-    record.insert("agents".into(), Value::Array(agents));
+    record.insert("agents".into(), agents(gathered));
     let mut engine = Map::new();
     if let Some(probe) = probe {
         engine.insert("name".into(), json!(probe.engine));
@@ -81,6 +75,49 @@ pub fn record(plan: &Plan, gathered: &Gathered, command_line: &[String]) -> Valu
     let missing = missing(&record);
     record.insert("missing".into(), json!(missing));
     Value::Object(record)
+}
+
+fn agents(gathered: &Gathered) -> Value {
+    let agent = |(name, host): &(AgentName, HostFacts)| {
+        json!({
+            "name": name, "hostname": host.hostname, "kernel": host.kernel, "cpu_model": host.cpu_model,
+            "cpus": host.cpus, "memory_bytes": host.memory_bytes, "open_files_limit": host.open_files_limit,
+        })
+    };
+    gathered.hosts.iter().map(agent).collect()
+}
+
+/// What the record says of a run that goes on: with whom, and what the engine is now.
+#[must_use]
+pub fn resumption(gathered: &Gathered, command_line: &[String], at: &str) -> Value {
+    let engine = gathered.probe.as_ref();
+    json!({
+        "at": at, "command_line": redacted(command_line), "agents": agents(gathered),
+        "engine": {"name": engine.map(|p| &p.engine), "revision": engine.map(|p| &p.engine_version)},
+    })
+}
+
+/// What of a plan makes a run another run, as a name, what it was and what it would be: none when `plan` asks for what
+/// is on record. Who sends, and how long agents are waited for, may change.
+#[must_use]
+pub fn difference(record: &Value, plan: &Plan) -> Option<(String, Value, Value)> {
+    // Read back like what is on record: numbers then compare as they were written.
+    let now: Value = serde_json::from_str(&plan_json(plan).to_string()).ok()?;
+    let was = record["plan"].as_object()?;
+    let free = ["local_agents", "remote_agents"];
+    let mut fields = was.iter().filter(|(name, _)| !free.contains(&name.as_str()));
+    let differs = fields.find(|(name, was)| now[name.as_str()] != **was);
+    let found = differs.map(|(name, was)| (name.clone(), was.clone(), now[name.as_str()].clone()));
+    let (digest, now) = (&record["workload"]["sha256"], json!(plan.workload_digest()));
+    found.or_else(|| (*digest != now).then(|| ("workload".to_owned(), digest.clone(), now)))
+}
+
+/// Which boot of this host it is: instants of the monotonic clock of another boot mean nothing. None where the system
+/// does not say.
+#[must_use]
+pub fn boot() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
 }
 
 fn plimsoll() -> Value {
@@ -140,7 +177,7 @@ fn workload(plan: &Plan) -> Value {
 }
 
 /// Options whose value is not recorded.
-const VALUE_HIDDEN: &[&str] = &["--header", "--engine-var"];
+pub const VALUE_HIDDEN: &[&str] = &["--header", "--engine-var"];
 
 /// The command line with the values of headers and of an engine's variables hidden.
 fn redacted(command_line: &[String]) -> Vec<String> {
@@ -161,7 +198,8 @@ fn redacted(command_line: &[String]) -> Vec<String> {
 }
 
 /// `Name: …` or `NAME=…`.
-fn name_only(word: &str) -> String {
+#[must_use]
+pub fn name_only(word: &str) -> String {
     match word.find([':', '=']) {
         Some(at) if word[at..].starts_with('=') => format!("{}=…", &word[..at]),
         Some(at) => format!("{}: …", &word[..at]),

@@ -81,7 +81,7 @@ fn summary_is_complete(summary: &Value) {
     for agent in list(summary, "/agents") {
         all(agent, Kind::Text, "name");
         all(agent, Kind::Count, "requests failed");
-        all(agent, Kind::Number, "share clock_offset_seconds clock_bound_seconds");
+        all(agent, Kind::Number, "share clock_offset_seconds clock_bound_seconds start_skew_seconds");
         all(agent, Kind::Object, "dispatch_lateness_seconds");
         all(agent, Kind::Bool, "lost");
     }

@@ -240,7 +240,13 @@ fn steady(requests: u64) -> Vec<Trace> {
 fn made(like: &Value, scheduled: u64, traces: &[Trace]) -> (TrialSummary, Value) {
     let slos: SloSet = "ttft=1s p99:ttft=2s".parse().expect("objectives");
     let rate = "1".parse().expect("a rate");
-    let agents = [AgentInput { name: "a1".parse().expect("a name"), clock: None, lost: false, health: None }];
+    let agents = [AgentInput {
+        name: "a1".parse().expect("a name"),
+        clock: None,
+        start_skew: None,
+        lost: false,
+        health: None,
+    }];
     let input = TrialInput {
         scheduled,
         offered: rate,

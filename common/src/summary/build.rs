@@ -11,6 +11,7 @@ use super::tokens::TokenTally;
 use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary};
 use crate::ids::Nanos;
 use crate::metrics::{LossCause, RequestMetrics};
+use crate::offset::{Drift, Estimate};
 use crate::slo::{Slo, SloScope};
 use crate::stats::{Distribution, NoInterval, Samples, percentile_with_infinite};
 use crate::trace::{Facts, FailureKind, Outcome, TokenSource};
@@ -166,8 +167,12 @@ impl<'a> Summariser<'a> {
                 share: ratio(count.requests, recorded),
                 failed: count.failures.values().sum(),
                 dispatch_lateness_seconds: Distribution::of(count.lateness),
-                clock_offset_seconds: known.clock.map(|c| c.offset_ns as f64 / 1e9),
+                // The model is the agent's: there the coordinator's is the other clock.
+                clock_offset_seconds: known.clock.map(|c| 0.0 - c.offset_ns as f64 / 1e9),
                 clock_bound_seconds: known.clock.map(|c| c.bound_ns as f64 / 1e9),
+                clock_drift_ppm: drift(known.clock).map(|d| 0.0 - d.ppb as f64 / 1e3),
+                clock_drift_bound_ppm: drift(known.clock).map(|d| d.bound_ppb as f64 / 1e3),
+                start_skew_seconds: known.start_skew.map(Nanos::as_secs_f64),
                 lost: known.lost,
                 health: known.health,
             });
@@ -314,4 +319,8 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
         Some(n) => *n += 1,
         None => drop(counts.insert(name.to_owned(), 1)),
     }
+}
+
+fn drift(clock: Option<Estimate>) -> Option<Drift> {
+    clock.and_then(|c| c.drift)
 }

@@ -62,7 +62,13 @@ pub(crate) fn failure(index: u64, scheduled_ms: u64, e2e_ms: u64, kind: FailureK
 pub(crate) fn agents(names: &[&str]) -> Vec<AgentInput> {
     names
         .iter()
-        .map(|name| AgentInput { name: name.parse().unwrap(), clock: None, lost: false, health: None })
+        .map(|name| AgentInput {
+            name: name.parse().unwrap(),
+            clock: None,
+            start_skew: None,
+            lost: false,
+            health: None,
+        })
         .collect()
 }
 

@@ -250,7 +250,11 @@ fn an_engine_that_falls_behind_is_seen() {
 #[test]
 fn each_agent_has_its_share_lateness_and_clock() {
     let mut agents = agents(&["a1", "a2", "a3"]);
-    agents[1].clock = Some(Estimate { offset_ns: -1_500_000, bound_ns: 6_000_000 });
+    agents[1].clock = Some(Estimate {
+        offset_ns: -1_500_000,
+        bound_ns: 6_000_000,
+        drift: Some(crate::offset::Drift { ppb: 40_000, bound_ppb: 5_000 }),
+    });
     let none = SloSet::default();
     let mut traces: Vec<Trace> = (0..4).map(|i| success(i, 0, 10, 20, 3)).collect();
     traces[3].clocks.released = Some(Nanos::from_millis(4));
@@ -264,8 +268,10 @@ fn each_agent_has_its_share_lateness_and_clock() {
         summary.agents[1].dispatch_lateness_seconds.n, 3,
         "a failed request was sent late or not, too"
     );
-    assert_eq!(summary.agents[1].clock_offset_seconds, Some(-0.0015));
-    assert_eq!(summary.agents[1].clock_bound_seconds, Some(0.006));
+    // The agent's model says where the coordinator's clock is: 1.5 ms behind, so the agent's is before it.
+    let a2 = &summary.agents[1];
+    assert_eq!((a2.clock_offset_seconds, a2.clock_bound_seconds), (Some(0.0015), Some(0.006)));
+    assert_eq!((a2.clock_drift_ppm, a2.clock_drift_bound_ppm), (Some(-40.0), Some(5.0)));
     let kinds: Vec<_> = summary.validity.reasons.iter().map(|r| r.kind).collect();
     assert_eq!(kinds, [ReasonKind::ClockBound, ReasonKind::DispatchLateness]);
     assert!(summary.validity.reasons.iter().all(|r| r.message.starts_with("agent a2: ")));

@@ -23,14 +23,14 @@ use crate::telemetry;
 const LATEST: &str = "latest";
 
 /// Opens the data directory of runs that exist: a mistyped one must not be made.
-fn open(data: &Path) -> anyhow::Result<Store> {
+pub(super) fn open(data: &Path) -> anyhow::Result<Store> {
     if !data.join("runs").is_dir() {
         bail!("--data {}: no runs are kept there", data.display());
     }
     Ok(Store::open(data, Arc::new(OsDisk))?)
 }
 
-fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
+pub(super) fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
     let id: RunId = if run == LATEST {
         let runs = store.runs()?;
         runs.last().map(|(id, _)| id.clone()).ok_or_else(|| anyhow!("no runs are kept yet"))?
@@ -41,7 +41,7 @@ fn find(store: &Store, run: &str) -> anyhow::Result<RunStore> {
 }
 
 /// What a capture left; none when the run is none.
-fn capture_of(run: &RunStore) -> anyhow::Result<Option<serde_json::Value>> {
+pub(super) fn capture_of(run: &RunStore) -> anyhow::Result<Option<serde_json::Value>> {
     if run.dir().join("run.json").exists() {
         return Ok(None);
     }

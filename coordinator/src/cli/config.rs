@@ -66,7 +66,7 @@ fn value_of(words: &[OsString], name: &str) -> Option<OsString> {
 }
 
 /// Whether the option, or another that means the same thing, was typed.
-fn is_typed(words: &[OsString], key: &str) -> bool {
+pub(super) fn is_typed(words: &[OsString], key: &str) -> bool {
     let same = ALTERNATIVES.iter().find(|group| group.contains(&key)).copied();
     let typed = |name: &str| {
         let flag = format!("--{name}");

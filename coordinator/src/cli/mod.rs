@@ -9,6 +9,7 @@ mod options;
 mod planning;
 mod probe;
 mod progress;
+mod resume;
 mod show;
 mod terminal;
 
@@ -24,10 +25,11 @@ use common::ids::RunId;
 use common::knee::KneeCase;
 use common::validity::Verdict;
 
+use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
 use crate::rpc;
-use crate::run::{Means, RunOutcome, run};
+use crate::run::{self, Means, RunOutcome, run};
 use crate::store::Store;
 use company::{Company, Local};
 pub use options::{Command, Common, LogFormat, Options};
@@ -62,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Report(options) => browse::report(options),
         Command::Runs(options) => browse::runs(options),
         Command::Rm(options) => browse::rm(options),
+        Command::Resume(options) => resume::resume(options),
         Command::Sweep { .. } | Command::Run { .. } => send(&options, &matches),
     };
     match result {
@@ -76,9 +79,9 @@ pub fn main() -> ExitCode {
 /// `sweep` and `run`.
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };
-    let sub = matches.subcommand().map_or(matches, |(_, sub)| sub);
+    let (name, sub) = matches.subcommand().unwrap_or(("run", matches));
     match planning::plan(common, &rates) {
-        Ok(plan) => execute(plan, common, sub),
+        Ok(plan) => execute(plan, common, sub, Which::New(resume::remember(name, sub))),
         Err(e) => Ok(usage(&e)),
     }
 }
@@ -106,19 +109,30 @@ fn colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-fn execute(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow::Result<u8> {
+/// Which run a plan is carried out in.
+enum Which {
+    /// A new one, by this command.
+    New(KeptCommand),
+    /// One that was begun.
+    Again(RunId, Box<KeptRun>),
+}
+
+fn execute(plan: Plan, common: &Common, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(supervise(plan, common, matches));
+    let code = runtime.block_on(supervise(plan, common, matches, which));
     // Sessions of agents that are still connected end with the process.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     code
 }
 
-async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow::Result<u8> {
+async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (listener, address) = rpc::bind(&plan.fleet.listen).await?;
     let store = Store::open(&plan.data, Arc::new(OsDisk))?;
-    let run_id = new_run_id()?;
+    let run_id = match &which {
+        Which::New(_) => new_run_id()?,
+        Which::Again(run, _) => run.clone(),
+    };
     let token = planning::token(&common.agents, address.ip())?;
     terminal::err(format_args!("{}", show::plan(&plan, matches, &run_id)));
     if let Some(line) = show::join_line(address, token.as_ref(), &plan.fleet) {
@@ -131,7 +145,13 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches) -> anyhow:
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
-    let outcome = run(plan, run_id, &command_line, means).await;
+    let outcome = match which {
+        Which::New(command) => run(plan, run_id, (command, &command_line), means).await,
+        Which::Again(run, kept) => {
+            let run = means.store.run(&run)?;
+            run::resume(plan, run, *kept, &command_line, means).await
+        }
+    };
     ui.end();
     company.part().await;
     Ok(conclude(&outcome?, common.strict, common.gate))

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::dialect::Dialect;
 
 pub(super) use apart::{
-    CaptureOptions, Format, ProbeFormat, ProbeOptions, ReportOptions, RmOptions, RunsOptions,
+    CaptureOptions, Format, ProbeFormat, ProbeOptions, ReportOptions, ResumeOptions, RmOptions, RunsOptions,
 };
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
@@ -78,6 +78,11 @@ pub enum Command {
     Probe(Box<ProbeOptions>),
     /// Record GPUs, hosts and the engine's metrics for a while, without sending anything
     Capture(Box<CaptureOptions>),
+    /// Go on with a run whose coordinator was lost, or that was ended early
+    ///
+    /// The trial that was under way is closed with what the agents have of it, and sent again; then the rest is sent.
+    /// Agents elsewhere come back by themselves, to the same address and with the same token.
+    Resume(ResumeOptions),
     /// Compute a finished run's report again, with other objectives if you like; nothing is sent
     Report(ReportOptions),
     /// List the runs that are kept
@@ -108,7 +113,12 @@ impl Command {
             Self::Run { rate, common } => {
                 Some((common, Rates { rates: rate.iter().cloned().collect(), repeats: 1, option: "--rate" }))
             }
-            Self::Probe(_) | Self::Capture(_) | Self::Report(_) | Self::Runs(_) | Self::Rm(_) => None,
+            Self::Probe(_)
+            | Self::Capture(_)
+            | Self::Report(_)
+            | Self::Runs(_)
+            | Self::Rm(_)
+            | Self::Resume(_) => None,
         }
     }
 }

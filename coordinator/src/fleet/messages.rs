@@ -1,10 +1,10 @@
 //! What agents say and are told, in the domain's terms. `rpc` turns these into wire messages and back.
 
 use common::fleet::{
-    DrainReport, EngineOrder, EngineState, Observation, Progress, ReadyReport, TargetCheck, TargetReport,
-    TrialOrder,
+    CollectReport, DrainReport, EngineOrder, EngineState, Observation, Progress, ReadyReport, TargetCheck,
+    TargetReport, TrialOrder,
 };
-use common::ids::{Epoch, Nanos};
+use common::ids::{Epoch, Nanos, RunId, TrialId};
 
 /// Said by an agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,8 @@ pub enum FromAgent {
     Armed(Epoch),
     /// Every arrival has its trace.
     Drained(DrainReport),
+    /// What it holds of a trial whose coordinator was lost.
+    Collected(Box<CollectReport>),
     /// The trial cannot go on there.
     Failed {
         /// The trial's.
@@ -67,6 +69,15 @@ pub enum ToAgent {
         epoch: Epoch,
         /// Why.
         reason: String,
+    },
+    /// Say and deliver what is held of a trial whose coordinator was lost.
+    Collect {
+        /// Its run.
+        run: RunId,
+        /// The trial.
+        trial: TrialId,
+        /// Its epoch.
+        epoch: Epoch,
     },
     /// The trial's segments may go.
     Sealed(Epoch),

@@ -115,6 +115,19 @@ impl Board {
     }
 }
 
+/// What the writer is asked to do.
+pub(super) enum Work {
+    Store(Submission),
+    Skip(Skip),
+}
+
+/// A mark on its way to the writer.
+pub(super) struct Skip {
+    pub(super) process: (AgentName, Incarnation),
+    pub(super) to: Seq,
+    pub(super) reply: oneshot::Sender<Result<(), IngestError>>,
+}
+
 /// A submission on its way to the writer.
 pub(super) struct Submission {
     pub(super) blocks: Vec<Block>,
@@ -129,7 +142,7 @@ pub struct IngestHandle(Arc<Inner>);
 struct Inner {
     board: Arc<Board>,
     /// None once closed.
-    sender: Mutex<Option<mpsc::Sender<Submission>>>,
+    sender: Mutex<Option<mpsc::Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -159,16 +172,35 @@ impl IngestHandle {
         let sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let sender = sender.ok_or(IngestError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let submission = Submission { blocks, reply };
-        match sender.try_send(submission) {
+        match sender.try_send(Work::Store(Submission { blocks, reply })) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(submission)) => {
+            Err(mpsc::error::TrySendError::Full(work)) => {
                 count(&self.0.board.counters.stalls, 1);
-                sender.send(submission).await.map_err(|_| IngestError::Closed)?;
+                sender.send(work).await.map_err(|_| IngestError::Closed)?;
             }
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(IngestError::Closed),
         }
         // Or the writer could not end while this submission is under way.
+        drop(sender);
+        answer.await.map_err(|_| IngestError::Closed)?
+    }
+
+    /// Expects nothing of an agent process below `to` any more: what is missing there was of sealed trials, which the
+    /// agent keeps no longer, and is lost. Without this the agent would be asked for it for ever.
+    ///
+    /// # Errors
+    /// When the index cannot be written.
+    pub async fn skip_to(
+        &self,
+        agent: &AgentName,
+        incarnation: Incarnation,
+        to: Seq,
+    ) -> Result<(), IngestError> {
+        let sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sender = sender.ok_or(IngestError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let skip = Skip { process: (agent.clone(), incarnation), to, reply };
+        sender.send(Work::Skip(skip)).await.map_err(|_| IngestError::Closed)?;
         drop(sender);
         answer.await.map_err(|_| IngestError::Closed)?
     }

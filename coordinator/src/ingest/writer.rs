@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use common::ids::{AgentName, Incarnation, Seq};
 use common::trace::segment::Block;
 use tokio::sync::{mpsc, watch};
 
 use super::admit::{Admission, Confusion, admit};
-use super::handle::{Ack, Board, IngestError, Submission, count};
+use super::handle::{Ack, Board, IngestError, Skip, Work, count};
 use crate::store::{IndexBatch, Marks, RunStore, SegmentWriter, StoreError};
 
 /// A group is closed at this many bytes: it bounds how long the first of it waits for its answer.
@@ -50,16 +51,33 @@ impl Writer {
     }
 
     /// Serves submissions until every sender is gone, then gives the segments back to the run.
-    pub(super) fn run(mut self, mut receiver: mpsc::Receiver<Submission>) {
-        while let Some(first) = receiver.blocking_recv() {
+    pub(super) fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
+        let mut waits = None;
+        while let Some(first) = waits.take().or_else(|| receiver.blocking_recv()) {
+            let first = match first {
+                Work::Store(submission) => submission,
+                Work::Skip(Skip { process, to, reply }) => {
+                    // Whoever asked has gone: nothing to tell.
+                    let _ = reply.send(self.skip(process, to));
+                    continue;
+                }
+            };
             let mut bytes = size(&first.blocks);
             let mut group = vec![first];
             // Group commit: whatever waits shares the sync.
             while bytes < GROUP_BYTES
                 && let Ok(next) = receiver.try_recv()
             {
-                bytes += size(&next.blocks);
-                group.push(next);
+                match next {
+                    Work::Store(submission) => {
+                        bytes += size(&submission.blocks);
+                        group.push(submission);
+                    }
+                    skip @ Work::Skip(_) => {
+                        waits = Some(skip);
+                        break;
+                    }
+                }
             }
             let (blocks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|s| (s.blocks, s.reply)).unzip();
             let answers = self.commit(&blocks);
@@ -129,6 +147,21 @@ impl Writer {
         count(&counters.groups, 1);
         count(&counters.traces, taken.iter().map(|b| u64::from(b.header().count)).sum());
         count(&counters.bytes, taken.iter().map(|b| b.bytes().len() as u64).sum());
+        self.index()
+    }
+
+    /// Moves a mark over numbers that cannot come any more. Never back.
+    pub(super) fn skip(&mut self, process: (AgentName, Incarnation), to: Seq) -> Result<(), IngestError> {
+        self.index()?;
+        let mark = self.written.get(&process).copied().unwrap_or_default();
+        if mark >= to {
+            return Ok(());
+        }
+        let (agent, incarnation) = &process;
+        tracing::warn!(%agent, %incarnation, from = %mark, %to, "traces of sealed trials are lost and not waited for");
+        let marks = Marks::from([(process.clone(), to)]);
+        self.unindexed = self.run.naming(&[], &[], &marks, self.segments.end());
+        self.written.insert(process, to);
         self.index()
     }
 

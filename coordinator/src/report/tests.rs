@@ -49,7 +49,13 @@ pub(super) fn trial(
 ) -> TrialReport {
     let rate: OfferedRate = rate.parse().unwrap();
     let n = traces.len() as u64;
-    let agents = [AgentInput { name: "a1".parse().unwrap(), clock: None, lost: false, health: None }];
+    let agents = [AgentInput {
+        name: "a1".parse().unwrap(),
+        clock: None,
+        start_skew: None,
+        lost: false,
+        health: None,
+    }];
     let slos = slos();
     let input = TrialInput {
         scheduled: n,

@@ -1,6 +1,6 @@
 //! Between wire messages and what the fleet says and is told.
 
-use common::fleet::{DrainReport, EngineState, ReadyReport, TargetReport};
+use common::fleet::{CollectReport, DrainReport, EngineState, ReadyReport, TargetReport};
 use common::ids::Epoch;
 use proto::convert::WireError;
 use proto::v1::{self, agent_message::Kind as Wire, coordinator_message::Kind as Order};
@@ -17,6 +17,7 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
         Wire::Ready(r) => FromAgent::Ready(ReadyReport::try_from(r)?),
         Wire::Armed(a) => FromAgent::Armed(Epoch(a.epoch)),
         Wire::Drained(d) => FromAgent::Drained(DrainReport::try_from(d)?),
+        Wire::Collected(c) => FromAgent::Collected(Box::new(CollectReport::try_from(c)?)),
         Wire::TrialFailed(f) => {
             FromAgent::Failed { epoch: Epoch(f.epoch), stage: f.stage, message: f.message }
         }
@@ -34,6 +35,9 @@ pub(super) fn to_agent(order: ToAgent) -> v1::CoordinatorMessage {
         ToAgent::Start(epoch) => Order::Start(v1::Start { epoch: epoch.0 }),
         ToAgent::Stop { epoch, cancel, reason } => Order::Stop(v1::Stop { epoch: epoch.0, cancel, reason }),
         ToAgent::Abort { epoch, reason } => Order::Abort(v1::Abort { epoch: epoch.0, reason }),
+        ToAgent::Collect { run, trial, epoch } => {
+            Order::Collect(v1::Collect { run_id: run.to_string(), trial: trial.0, epoch: epoch.0 })
+        }
         ToAgent::Sealed(epoch) => Order::Sealed(v1::Sealed { epoch: epoch.0 }),
         ToAgent::Goodbye(reason) => Order::Goodbye(v1::Goodbye { reason }),
     };

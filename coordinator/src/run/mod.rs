@@ -19,11 +19,12 @@ use common::clock::Clock;
 use common::ids::RunId;
 
 use crate::fleet::{Fleet, ToAgent};
+use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::record::record;
 use crate::report::{Report, TrialReport};
 use crate::rpc::Shared;
-use crate::store::Store;
+use crate::store::{RunStore, Store};
 use crate::sweep::PlannedTrial;
 use crate::trial::drive::{StopLevel, Watch};
 pub use beside::{Captured, capture, export_series};
@@ -84,14 +85,38 @@ async fn prepare(plan: &mut Plan, means: &mut Means<'_>) -> anyhow::Result<Optio
     Ok(gathered)
 }
 
-/// Waits for the agents, tries the engine, sends every trial and writes the report.
+/// Goes on with a run whose coordinator was lost, or that was ended early: closes the trial that was under way, and sends
+/// what is left. `plan` asks for what the run was made with.
+///
+/// # Errors
+/// When it cannot begin; later errors are in the outcome, beside what was measured.
+pub async fn resume(
+    plan: Plan,
+    run: RunStore,
+    kept: KeptRun,
+    command_line: &[String],
+    mut means: Means<'_>,
+) -> anyhow::Result<RunOutcome> {
+    match Sending::resume(plan, run, kept, &mut means) {
+        Ok(mut sending) => {
+            let ended = sending.go_on(command_line).await;
+            Ok(sending.finish(ended).await)
+        }
+        Err(e) => {
+            means.fleet.tell_all(&ToAgent::Goodbye("the run cannot go on".into()));
+            Err(e)
+        }
+    }
+}
+
+/// Waits for the agents, tries the engine, sends every trial and writes the report. The command is kept for `resume`.
 ///
 /// # Errors
 /// When it fails before the first trial; later errors are in the outcome, beside what was measured.
 pub async fn run(
     mut plan: Plan,
     run: RunId,
-    command_line: &[String],
+    (command, command_line): (KeptCommand, &[String]),
     mut means: Means<'_>,
 ) -> anyhow::Result<RunOutcome> {
     let prepared = prepare(&mut plan, &mut means).await;
@@ -106,7 +131,7 @@ pub async fn run(
         return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
     };
     let record = record(&plan, &gathered, command_line);
-    match Sending::begin(plan, run, gathered, record, &mut means) {
+    match Sending::begin(plan, run, gathered, record, command, &mut means) {
         Ok(mut sending) => {
             let ended = sending.every_trial().await;
             Ok(sending.finish(ended).await)

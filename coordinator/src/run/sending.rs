@@ -1,26 +1,25 @@
 //! The trials of a run, one after the other, and what they leave: traces, kept run, report.
 
 mod again;
+mod begin;
+mod close;
 mod engine;
+mod recover;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use common::disk::{Disk, OsDisk};
 use common::fleet::DrainReport;
-use common::ids::{AgentName, Epoch, RunId, TrialId};
+use common::ids::{AgentName, Epoch, TrialId};
 use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
-use common::validity::{Reason, ReasonKind};
 
-use super::{Gathered, Means, RunOutcome, beside};
-use crate::analysis::{Lines, analyse};
+use super::{Means, RunOutcome, beside};
 use crate::fleet::ToAgent;
-use crate::ingest::{self, IngestHandle};
-use crate::kept::{self, KeptAgent, KeptRun, KeptTrial};
+use crate::ingest::IngestHandle;
+use crate::kept::{KeptAgent, KeptRun, KeptTrial};
 use crate::plan::Plan;
 use crate::report::{Report, TrialReport, to_json};
 use crate::store::{RunEvent, RunStore, TelemetrySink};
@@ -29,10 +28,7 @@ use crate::telemetry;
 use crate::trial::assignment::{Assigned, assign};
 use crate::trial::drive::{TrialCase, drive};
 use crate::trial::machine::Ending;
-use crate::trial::seal;
-
-/// How long a drained agent's last traces may take to arrive.
-const COLLECT_WITHIN: Duration = Duration::from_secs(60);
+use begin::Traces;
 
 /// How a trial went.
 enum Sent {
@@ -64,101 +60,19 @@ pub(super) struct Sending<'m, 'a> {
     trials: Vec<TrialReport>,
     /// Trials that were not sent, because what was measured made them useless.
     skipped: Vec<TrialId>,
-    /// Numbers of trials beyond the planned ones.
-    numbers_used: u32,
 }
 
-/// The file of traces, written as trials end. It gets its name at the end of the run: until then an older file of
-/// that name stays, and a run that fails leaves nothing that looks like a result.
-struct Traces {
-    path: PathBuf,
-    part: PathBuf,
-    file: std::io::BufWriter<std::fs::File>,
-}
-
-impl Traces {
-    fn create(folder: &Path) -> anyhow::Result<Self> {
-        let part = folder.join("traces.jsonl.part");
-        let file = std::fs::File::create(&part).with_context(|| part.display().to_string())?;
-        Ok(Self { path: folder.join("traces.jsonl"), part, file: std::io::BufWriter::new(file) })
-    }
-
-    fn keep(mut self) -> anyhow::Result<PathBuf> {
-        self.file.flush().with_context(|| self.part.display().to_string())?;
-        std::fs::rename(&self.part, &self.path).with_context(|| self.path.display().to_string())?;
-        Ok(self.path)
-    }
-
-    fn discard(self) {
-        let _ = std::fs::remove_file(&self.part);
-    }
-}
-
-impl<'m, 'a> Sending<'m, 'a> {
-    pub(super) fn begin(
-        plan: Plan,
-        run: RunId,
-        gathered: Gathered,
-        experiment: serde_json::Value,
-        means: &'m mut Means<'a>,
-    ) -> anyhow::Result<Self> {
-        // Before the run exists: a folder that cannot be written must not leave an empty run behind.
-        let elsewhere = plan.out.as_deref().map(|out| {
-            let made = std::fs::create_dir_all(out).map_err(anyhow::Error::from);
-            let traces = made.and_then(|()| Traces::create(out));
-            traces.with_context(|| format!("--out {}: choose another folder", out.display()))
-        });
-        let elsewhere = elsewhere.transpose()?;
-        let store = means.store.create_run(&run, means.clock.wall())?;
-        let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
-        let traces = elsewhere.map_or_else(|| Traces::create(&folder), Ok)?;
-        let kept = KeptRun {
-            version: kept::VERSION,
-            experiment,
-            process: plan.process,
-            extent: plan.extent,
-            slos: plan.slos.clone(),
-            slo_target: plan.slo_target,
-            limits: plan.limits,
-            trials: Vec::new(),
-            idle: None,
-            require_gpu: plan.require_gpu,
-        };
-        kept.write(&store)?;
-        if plan.target.keep_text {
-            store.write_file("workload.jsonl", &plan.workload.bytes)?;
-        }
-        let ingest = ingest::start(&store)?;
-        means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
-        let telemetry = store.telemetry()?;
-        means.shared.open_run(run.clone(), ingest.clone(), telemetry.clone());
-        beside::observe(&mut means.fleet, &run, Some(&plan.target), plan.engine.scrape, false);
-        Ok(Self {
-            plan,
-            agents: gathered.agents,
-            launcher: gathered.launcher,
-            engine_orders: 0,
-            telemetry,
-            kept,
-            means,
-            store,
-            ingest,
-            folder,
-            traces,
-            trials: Vec::new(),
-            skipped: Vec::new(),
-            numbers_used: 0,
-        })
-    }
-
+impl Sending<'_, '_> {
     /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         let (store, required) = (self.store.clone(), self.plan.require_gpu);
         if !beside::gpus(&store, required, &mut self.gathering()).await? {
             return Ok(true);
         }
-        self.kept.idle = beside::idle(&mut self.gathering()).await?;
-        let mut left: VecDeque<(PlannedTrial, u32)> = self.plan.trials.iter().map(|t| (*t, 0)).collect();
+        if self.kept.idle.is_none() {
+            self.kept.idle = beside::idle(&mut self.gathering()).await?;
+        }
+        let mut left = again::left(&self.plan.trials, &self.kept.trials);
         while let Some((planned, reruns)) = left.pop_front() {
             if self.is_of_no_use(&planned) {
                 let PlannedTrial { trial, rate, .. } = planned;
@@ -202,14 +116,12 @@ impl<'m, 'a> Sending<'m, 'a> {
 
     /// One trial.
     async fn trial(&mut self, planned: PlannedTrial) -> anyhow::Result<Sent> {
-        let arrivals = self.plan.arrivals(planned.rate);
-        let rows = self.plan.workload.rows.rows.len() as u32;
-        // A closed loop's workers are its permits.
-        let permits = planned.rate.workers().or(self.plan.max_concurrency);
-        let assigned = assign(&arrivals, planned.seed, rows, &self.agents, permits, self.plan.warmup)?;
+        let assigned = self.assign(&planned, &self.agents)?;
         self.means.ui.trial_begins(&planned, self.plan.trials.len(), &self.plan, assigned.count);
         let epoch = self.store.next_epoch()?;
         self.store.append_event(&RunEvent::TrialPrepared { trial: planned.trial, epoch })?;
+        self.kept.open = Some(self.to_be_sent(planned, epoch, &assigned));
+        self.kept.write(&self.store)?;
         let slices = assigned.agents.iter().map(|(agent, a)| (agent.clone(), Arc::clone(&a.slice)));
         self.means.shared.offer_slices(epoch, slices);
         self.means.shared.open_trial(Some((planned.trial, epoch)));
@@ -231,6 +143,8 @@ impl<'m, 'a> Sending<'m, 'a> {
                 self.means.shared.open_trial(None);
                 let event = RunEvent::TrialCancelled { trial: planned.trial, epoch, reason: reason.clone() };
                 self.store.append_event(&event)?;
+                self.kept.open = None;
+                self.kept.write(&self.store)?;
                 let lost = self.gone(&reason);
                 match *self.means.stop.borrow() > 0 {
                     true => Ok(Sent::Stopped),
@@ -250,17 +164,12 @@ impl<'m, 'a> Sending<'m, 'a> {
                 };
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
-                let trial = KeptTrial {
-                    planned,
-                    epoch,
-                    scheduled: assigned.count,
-                    schedule_sha256: assigned.digest,
-                    workload_sha256: self.plan.workload_digest(),
+                self.analyse(KeptTrial {
                     agents,
-                    findings: findings(stopped, engine_died.as_deref(), &reasons),
+                    findings: close::findings(stopped, engine_died.as_deref(), &reasons),
                     start: Some(start),
-                };
-                self.analyse(trial)?;
+                    ..self.to_be_sent(planned, epoch, &assigned)
+                })?;
                 if let Some(e) = unknown.filter(|_| lost.is_empty()) {
                     return Err(e.context(format!("after trial {}", planned.trial)));
                 }
@@ -273,6 +182,29 @@ impl<'m, 'a> Sending<'m, 'a> {
                     (false, false) => Sent::WithLoss { lost, sealed: true },
                 })
             }
+        }
+    }
+
+    /// Who carries what of a trial, were it sent by `agents`.
+    fn assign(&self, planned: &PlannedTrial, agents: &[AgentName]) -> anyhow::Result<Assigned> {
+        let arrivals = self.plan.arrivals(planned.rate);
+        let rows = self.plan.workload.rows.rows.len() as u32;
+        // A closed loop's workers are its permits.
+        let permits = planned.rate.workers().or(self.plan.max_concurrency);
+        Ok(assign(&arrivals, planned.seed, rows, agents, permits, self.plan.warmup)?)
+    }
+
+    /// What is kept of a trial before its first request.
+    fn to_be_sent(&self, planned: PlannedTrial, epoch: Epoch, assigned: &Assigned) -> KeptTrial {
+        KeptTrial {
+            planned,
+            epoch,
+            scheduled: assigned.count,
+            schedule_sha256: assigned.digest,
+            workload_sha256: self.plan.workload_digest(),
+            agents: assigned.agents.keys().cloned().map(KeptAgent::unknown).collect(),
+            findings: Vec::new(),
+            start: None,
         }
     }
 
@@ -304,71 +236,6 @@ impl<'m, 'a> Sending<'m, 'a> {
             start_skew: drained.get(name).map(|d| d.start_skew),
         };
         self.agents.iter().map(kept).collect()
-    }
-
-    /// Waits for the traces that agents say they have, and writes those that cannot come. Gives what is wrong.
-    async fn seal(
-        &mut self,
-        planned: &PlannedTrial,
-        epoch: Epoch,
-        assigned: &Assigned,
-        drained: BTreeMap<AgentName, DrainReport>,
-        lost: &BTreeMap<AgentName, String>,
-    ) -> anyhow::Result<BTreeMap<AgentName, String>> {
-        let mut reasons = lost.clone();
-        for (agent, report) in &drained {
-            let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
-            if tokio::time::timeout(COLLECT_WITHIN, arrived).await.is_err() {
-                reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
-            }
-        }
-        self.means.shared.open_trial(None);
-        let trial = (planned.trial, epoch);
-        let stored =
-            tokio::task::block_in_place(|| seal::stored(&self.store, planned.trial, epoch, assigned))?;
-        for (agent, report) in &drained {
-            let wrong = if stored.traces.get(agent).copied().unwrap_or(0) != report.traces {
-                Some(format!("it says that it sent {} traces, which is not so", report.traces))
-            } else {
-                (report.traces_lost > 0).then(|| format!("its spool lost {} traces", report.traces_lost))
-            };
-            if let Some(reason) = wrong {
-                // What did not arrive in time is the reason already.
-                reasons.entry(agent.clone()).or_insert(reason);
-            }
-        }
-        for (agent, arrivals) in stored.missing {
-            let reason = reasons.entry(agent.clone()).or_insert_with(|| "its traces are not complete".into());
-            seal::write_synthetic(&self.ingest, trial, &agent, &arrivals, reason).await?;
-        }
-        self.means.fleet.tell_all(&ToAgent::Sealed(epoch));
-        Ok(reasons)
-    }
-
-    /// Numbers and trace lines of a sealed trial; then it is kept.
-    fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
-        let Traces { part, file, .. } = &mut self.traces;
-        // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
-        // runtime's other threads.
-        let lines = Lines { out: file, path: part };
-        let report = tokio::task::block_in_place(|| {
-            let tokenizer = self.plan.tokenizer.as_deref();
-            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines), tokenizer)
-        })?;
-        let sealed = RunEvent::TrialSealed {
-            trial: trial.planned.trial,
-            epoch: trial.epoch,
-            verdict: report.summary.validity.verdict.name().into(),
-            scheduled: report.summary.conservation.scheduled,
-            recorded: report.summary.conservation.recorded,
-        };
-        self.means.ui.trial_ended(&report);
-        // What was measured is reported, also when it cannot be kept.
-        self.trials.push(report);
-        self.kept.trials.push(trial);
-        self.store.append_event(&sealed)?;
-        self.kept.write(&self.store)?;
-        Ok(())
     }
 
     /// The report of what was measured, whatever ended the run. What cannot be written any more (the disk is full,
@@ -420,18 +287,4 @@ impl<'m, 'a> Sending<'m, 'a> {
         error = error.or_else(|| written.and(closed).and(noted).and(kept).and(recorded).err());
         RunOutcome { report: Some(report), files, interrupted, error }
     }
-}
-
-fn findings(stopped: bool, engine_died: Option<&str>, reasons: &BTreeMap<AgentName, String>) -> Vec<Reason> {
-    let mut findings: Vec<Reason> = reasons
-        .iter()
-        .map(|(agent, reason)| Reason::of_agent(ReasonKind::AgentLost, agent, reason))
-        .collect();
-    if let Some(how) = engine_died {
-        findings.push(Reason::new(ReasonKind::EngineDied, format!("the engine died: {how}")));
-    }
-    if stopped {
-        findings.push(Reason::new(ReasonKind::Interrupted, "stopped by the operator"));
-    }
-    findings
 }

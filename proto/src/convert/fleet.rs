@@ -1,10 +1,11 @@
 //! Joining, preparing, running and draining.
 
 use common::fleet::{
-    DrainReport, Health, HostFacts, Introduction, Lateness, Progress, ReadyReport, TrialOrder,
+    CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress, ReadyReport,
+    TrialOrder,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
-use common::offset::Estimate;
+use common::offset::{Drift, Estimate};
 use common::schedule::Arrival;
 
 use super::{WireError, digest, required, run_id};
@@ -25,7 +26,6 @@ impl From<&Introduction> for v1::Hello {
                 memory_bytes: i.host.memory_bytes,
                 open_files_limit: i.host.open_files_limit,
             }),
-            spools: Vec::new(),
             observer: i.observer,
             engine: i.engine.as_ref().map(Into::into),
             gpu: i.gpu,
@@ -133,13 +133,15 @@ impl TryFrom<v1::Prepare> for TrialOrder {
 
 impl From<Estimate> for v1::ClockEstimate {
     fn from(e: Estimate) -> Self {
-        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns }
+        let drift = e.drift.map(|d| v1::ClockDrift { ppb: d.ppb, bound_ppb: d.bound_ppb });
+        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns, drift }
     }
 }
 
 impl From<v1::ClockEstimate> for Estimate {
     fn from(e: v1::ClockEstimate) -> Self {
-        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns }
+        let drift = e.drift.map(|d| Drift { ppb: d.ppb, bound_ppb: d.bound_ppb });
+        Self { offset_ns: e.offset_ns, bound_ns: e.bound_ns, drift }
     }
 }
 
@@ -230,6 +232,39 @@ impl TryFrom<v1::Drained> for DrainReport {
             clock: required(d.clock, "Drained", "clock")?.into(),
             start_skew: Nanos(d.start_skew_ns),
             health: d.health.unwrap_or_default().into(),
+        })
+    }
+}
+
+impl From<&CollectReport> for v1::Collected {
+    fn from(c: &CollectReport) -> Self {
+        let held = |h: &Held| v1::HeldSpool {
+            incarnation: h.incarnation.0,
+            first_seq: h.first_seq.0,
+            next_seq: h.next_seq.0,
+        };
+        Self {
+            run_id: c.run.to_string(),
+            epoch: c.epoch.0,
+            held: c.held.iter().map(held).collect(),
+            problems: c.problems.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Collected> for CollectReport {
+    type Error = WireError;
+    fn try_from(c: v1::Collected) -> Result<Self, WireError> {
+        let held = |h: v1::HeldSpool| Held {
+            incarnation: Incarnation(h.incarnation),
+            first_seq: Seq(h.first_seq),
+            next_seq: Seq(h.next_seq),
+        };
+        Ok(Self {
+            run: run_id(&c.run_id, "Collected")?,
+            epoch: Epoch(c.epoch),
+            held: c.held.into_iter().map(held).collect(),
+            problems: c.problems,
         })
     }
 }

@@ -147,7 +147,7 @@ impl Trial {
         });
         let agents = names
             .into_iter()
-            .map(|name| AgentInput { name, clock: None, lost: false, health: None })
+            .map(|name| AgentInput { name, clock: None, start_skew: None, lost: false, health: None })
             .collect();
         Ok(Self { plan, traces: traces.collect(), owners, agents })
     }

@@ -1,5 +1,6 @@
-//! Options of the commands that send no trial: `probe`, `capture`, `report`, `runs`, `rm`.
+//! Options of the commands that plan no trial: `probe`, `capture`, `report`, `runs`, `rm`, `resume`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -121,4 +122,20 @@ pub struct RmOptions {
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
     pub data: PathBuf,
+}
+
+/// Options of `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeOptions {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+
+    /// The run, or latest
+    #[arg(value_name = "RUN")]
+    pub run: String,
+
+    /// Options of the run's own command that are to be others now, such as --agents 2, or whose values were not kept
+    #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub again: Vec<OsString>,
 }

@@ -33,6 +33,23 @@ async fn duplicates_gaps_and_confusion_are_answered_and_counted() {
     assert_eq!((counters.groups, counters.failures), (2, 0));
 }
 
+/// What was lost with a damaged store and is kept nowhere must not hold up what comes after it.
+#[tokio::test]
+async fn a_mark_is_moved_over_what_cannot_come_and_never_back() {
+    let (_disk, _index, store) = sim();
+    let run = store.create_run(&run_id("r"), Nanos(1)).unwrap();
+    let ingest = start(&run).unwrap();
+    assert_eq!(ingest.submit(vec![block("x", 0, 5, 2)]).await.unwrap(), Ack::ResumeFrom(Seq(0)));
+    ingest.skip_to(&agent("x"), INC, Seq(5)).await.unwrap();
+    assert_eq!(ingest.submit(vec![block("x", 0, 5, 2)]).await.unwrap(), Ack::UpTo(Seq(7)));
+    ingest.skip_to(&agent("x"), INC, Seq(3)).await.unwrap();
+    assert_eq!(ingest.mark(&agent("x"), INC), Seq(7));
+    ingest.close().await.unwrap();
+    // It is durable, and of this process only.
+    assert_eq!(run.mark(&agent("x"), INC).unwrap(), Seq(7));
+    assert_eq!(run.mark(&agent("y"), INC).unwrap(), Seq(0));
+}
+
 #[tokio::test]
 async fn a_run_has_one_writer_at_a_time() {
     let (_disk, _index, store) = sim();

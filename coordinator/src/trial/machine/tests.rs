@@ -22,7 +22,7 @@ fn machine(n: usize) -> Machine {
 }
 
 fn ready(i: usize) -> Event {
-    let clock = Estimate { offset_ns: 0, bound_ns: 1 };
+    let clock = Estimate { offset_ns: 0, bound_ns: 1, drift: None };
     Event::Ready(
         name(i),
         ReadyReport { epoch: Epoch(3), slice: digest(i), slice_count: 1, clock, warnings: vec![] },
@@ -36,7 +36,7 @@ fn drained(i: usize) -> Event {
         traces: 1,
         next_seq: Seq(1),
         traces_lost: 0,
-        clock: Estimate { offset_ns: 0, bound_ns: 1 },
+        clock: Estimate { offset_ns: 0, bound_ns: 1, drift: None },
         start_skew: Nanos(0),
         health: common::fleet::Health::default(),
     };

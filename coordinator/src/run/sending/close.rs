@@ -1,0 +1,117 @@
+//! How a trial is closed: its traces collected, what cannot come written as synthetic, its numbers computed, and all of
+//! it kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::fleet::DrainReport;
+use common::ids::{AgentName, Epoch};
+use common::validity::{Reason, ReasonKind};
+
+use super::Sending;
+use super::begin::Traces;
+use crate::analysis::{Lines, analyse};
+use crate::fleet::ToAgent;
+use crate::kept::KeptTrial;
+use crate::store::RunEvent;
+use crate::sweep::PlannedTrial;
+use crate::trial::assignment::Assigned;
+use crate::trial::seal::{self, Stored};
+
+/// How long a drained agent's last traces may take to arrive.
+pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
+
+impl Sending<'_, '_> {
+    /// Waits for the traces that agents say they have, and writes those that cannot come. Gives what is wrong.
+    pub(super) async fn seal(
+        &mut self,
+        planned: &PlannedTrial,
+        epoch: Epoch,
+        assigned: &Assigned,
+        drained: BTreeMap<AgentName, DrainReport>,
+        lost: &BTreeMap<AgentName, String>,
+    ) -> anyhow::Result<BTreeMap<AgentName, String>> {
+        let mut reasons = lost.clone();
+        for (agent, report) in &drained {
+            let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
+            if tokio::time::timeout(COLLECT_WITHIN, arrived).await.is_err() {
+                reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
+            }
+        }
+        self.means.shared.open_trial(None);
+        let trial = (planned.trial, epoch);
+        let stored = self.stored(planned, epoch, assigned)?;
+        for (agent, report) in &drained {
+            let wrong = if stored.traces.get(agent).copied().unwrap_or(0) != report.traces {
+                Some(format!("it says that it sent {} traces, which is not so", report.traces))
+            } else {
+                (report.traces_lost > 0).then(|| format!("its spool lost {} traces", report.traces_lost))
+            };
+            if let Some(reason) = wrong {
+                // What did not arrive in time is the reason already.
+                reasons.entry(agent.clone()).or_insert(reason);
+            }
+        }
+        for (agent, arrivals) in stored.missing {
+            let reason = reasons.entry(agent.clone()).or_insert_with(|| "its traces are not complete".into());
+            seal::write_synthetic(&self.ingest, trial, &agent, &arrivals, reason).await?;
+        }
+        self.means.fleet.tell_all(&ToAgent::Sealed(epoch));
+        Ok(reasons)
+    }
+
+    /// What is stored of a trial.
+    pub(super) fn stored(
+        &self,
+        planned: &PlannedTrial,
+        epoch: Epoch,
+        assigned: &Assigned,
+    ) -> anyhow::Result<Stored> {
+        Ok(tokio::task::block_in_place(|| seal::stored(&self.store, planned.trial, epoch, assigned))?)
+    }
+
+    /// Numbers and trace lines of a sealed trial; then it is kept.
+    pub(super) fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
+        let Traces { part, file, .. } = &mut self.traces;
+        // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
+        // runtime's other threads.
+        let lines = Lines { out: file, path: part };
+        let report = tokio::task::block_in_place(|| {
+            let tokenizer = self.plan.tokenizer.as_deref();
+            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines), tokenizer)
+        })?;
+        let sealed = RunEvent::TrialSealed {
+            trial: trial.planned.trial,
+            epoch: trial.epoch,
+            verdict: report.summary.validity.verdict.name().into(),
+            scheduled: report.summary.conservation.scheduled,
+            recorded: report.summary.conservation.recorded,
+        };
+        self.means.ui.trial_ended(&report);
+        // What was measured is reported, also when it cannot be kept.
+        self.trials.push(report);
+        self.kept.trials.push(trial);
+        self.kept.open = None;
+        self.store.append_event(&sealed)?;
+        self.kept.write(&self.store)?;
+        Ok(())
+    }
+}
+
+pub(super) fn findings(
+    stopped: bool,
+    engine_died: Option<&str>,
+    reasons: &BTreeMap<AgentName, String>,
+) -> Vec<Reason> {
+    let mut findings: Vec<Reason> = reasons
+        .iter()
+        .map(|(agent, reason)| Reason::of_agent(ReasonKind::AgentLost, agent, reason))
+        .collect();
+    if let Some(how) = engine_died {
+        findings.push(Reason::new(ReasonKind::EngineDied, format!("the engine died: {how}")));
+    }
+    if stopped {
+        findings.push(Reason::new(ReasonKind::Interrupted, "stopped by the operator"));
+    }
+    findings
+}
