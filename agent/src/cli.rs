@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use common::clock::{Clock, SystemClock};
 use common::dialect::Dialect;
-use common::disk::OsDisk;
+use common::disk::{FolderLock, LockError, OsDisk};
 use common::fleet::Introduction;
-use common::ids::{AgentName, Incarnation};
+use common::ids::{AgentName, Incarnation, Nanos};
 use tokio::sync::watch;
 
 use crate::engine::Secret;
@@ -22,7 +23,7 @@ use crate::session::{self, AgentConfig};
 /// Start one on every host that is to send load, before or after the coordinator; it keeps trying to join, serves one
 /// coordinator after another, and ends with ctrl-c.
 #[derive(Debug, Parser)]
-#[command(name = "agent", version, about, long_about, after_help = GPU_COMMANDS)]
+#[command(name = "agent", version, about, long_about, after_help = COMMANDS)]
 pub struct Options {
     /// Where the coordinator listens, as HOST:PORT
     #[arg(long, value_name = "HOST:PORT")]
@@ -82,10 +83,14 @@ pub struct Options {
     pub log: LogFormat,
 }
 
-/// Commands that are programs of their own: see `gpu::command`.
-const GPU_COMMANDS: &str = "Two commands are not about a coordinator:
+/// Commands that are programs of their own: see `gpu::command` and `spool::command`.
+const COMMANDS: &str = "Commands that serve no coordinator:
+  agent spool      shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
   agent gpu-check  finds out what telemetry of this host's GPUs is worth, and prints JSON
   agent gpu-probe  says what CUDA shows this process, and prints JSON";
+
+/// How long an agent waits for another one to let go of its folder.
+const UNLOCKED_WITHIN: Nanos = Nanos::from_secs(15);
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -97,7 +102,7 @@ pub enum LogFormat {
 }
 
 /// Reads a secret from a file or, without one, from the environment.
-fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
+pub(crate) fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
     let text = match file {
         Some(path) => {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
@@ -121,6 +126,26 @@ fn log(format: LogFormat) {
             use std::io::IsTerminal;
             let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
             builder.with_ansi(colour).with_target(false).init();
+        }
+    }
+}
+
+/// Takes the agent's folder. One that ends at this moment, of a coordinator that was killed say, is waited for.
+fn lock(dir: &Path, clock: &dyn Clock) -> anyhow::Result<FolderLock> {
+    let deadline = clock.monotonic() + UNLOCKED_WITHIN;
+    let mut told = false;
+    loop {
+        match FolderLock::take(dir) {
+            Err(LockError::InUse { holder, .. }) if clock.monotonic() < deadline => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("{} is in use by another agent ({holder}): waiting for its end", dir.display());
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(e @ LockError::InUse { .. }) => {
+                return Err(e).context("two agents cannot share a spool: give one another --name or --spool");
+            }
+            taken => return taken.context("--spool"),
         }
     }
 }
@@ -156,6 +181,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let incarnation = Incarnation(getrandom::u64().context("no randomness from the system")?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let spool = options.spool.join(name.as_str());
+    // Held to the end of the process: what is in the folder is this agent's alone.
+    let _lock = lock(&spool, &*clock)?;
     let api_key = secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?;
     let engine = match &options.engine {
         None => None,

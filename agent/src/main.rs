@@ -14,6 +14,9 @@ fn main() -> ExitCode {
     if let Some(code) = agent::gpu::command::run(&arguments) {
         return code;
     }
+    if let Some(code) = agent::spool::command::run(&arguments) {
+        return code;
+    }
     match agent::cli::run(agent::cli::Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

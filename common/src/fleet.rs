@@ -306,3 +306,14 @@ pub struct TargetReport {
     /// What was found out, where that was asked for.
     pub probe: Option<EngineProbe>,
 }
+
+/// What became of a trial, as its coordinator knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrialFate {
+    /// It knows nothing of it, or has not decided yet.
+    Unknown,
+    /// It takes traces.
+    Open,
+    /// It takes none any more: whoever holds some may drop them.
+    Sealed,
+}

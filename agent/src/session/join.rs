@@ -13,6 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::{AgentConfig, AgentError};
+use crate::engine::Secret;
 use common::ids::Nanos;
 
 /// Control messages from this agent that wait for the network: a heartbeat a second and a few for each trial.
@@ -59,14 +60,7 @@ pub(super) enum JoinError {
 
 /// Dials, introduces the agent and waits for the welcome.
 pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
-    let endpoint = endpoint(&config.join).map_err(JoinError::Fatal)?;
-    let token = token(config).map_err(JoinError::Fatal)?;
-    let dial = || async {
-        let channel = endpoint.connect().await;
-        channel.map(|c| InterceptedService::new(c, token.clone())).map_err(|e| {
-            JoinError::Again(format!("cannot reach a coordinator at {}: {}", config.join, root(&e)))
-        })
-    };
+    let dial = || dial(&config.join, config.token.as_ref());
     let control = dial().await?;
     let (outbox, messages) = mpsc::channel(OUTBOX);
     let hello = agent_message::Kind::Hello((&config.introduction).into());
@@ -100,6 +94,16 @@ pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
     }
 }
 
+/// Makes a connection. Nothing is said on it yet.
+pub(super) async fn dial(join: &str, secret: Option<&Secret>) -> Result<Wire, JoinError> {
+    let endpoint = endpoint(join).map_err(JoinError::Fatal)?;
+    let token = token(join, secret).map_err(JoinError::Fatal)?;
+    let channel = endpoint.connect().await;
+    channel.map(|c| InterceptedService::new(c, token)).map_err(|e| {
+        JoinError::Again(format!("cannot reach a coordinator at {join}: {}", root(&e)))
+    })
+}
+
 fn endpoint(join: &str) -> Result<Endpoint, AgentError> {
     let fail = |message: String| AgentError::Address { join: join.to_owned(), message };
     if !join.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
@@ -117,10 +121,10 @@ fn endpoint(join: &str) -> Result<Endpoint, AgentError> {
         .initial_connection_window_size(8 << 20))
 }
 
-fn token(config: &AgentConfig) -> Result<Token, AgentError> {
-    let Some(secret) = &config.token else { return Ok(Token(None)) };
+fn token(join: &str, secret: Option<&Secret>) -> Result<Token, AgentError> {
+    let Some(secret) = secret else { return Ok(Token(None)) };
     let mut value: MetadataValue<_> = secret.expose().parse().map_err(|_| AgentError::Address {
-        join: config.join.clone(),
+        join: join.to_owned(),
         message: "the token has characters that cannot be sent".into(),
     })?;
     value.set_sensitive(true);

@@ -6,12 +6,15 @@
 //! - `join` makes the connection and shakes hands.
 //! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
 //! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `record` what is
-//!   recorded beside it.
+//!   recorded beside it; `numbers` says how traces are numbered.
+//! - `backlog` delivers what agent processes left that are gone.
 //!
 //! Must never: let a wire type out of this folder, or act on a control message of another epoch.
 
+mod backlog;
 mod fetch;
 mod join;
+pub(crate) mod numbers;
 mod probes;
 mod record;
 mod serve;
@@ -33,6 +36,8 @@ use tokio::sync::{Mutex, watch};
 use crate::engine::Secret;
 use crate::launch::{Keeping, Kept};
 use crate::telemetry::{EngineRoot, GpuFeed};
+pub use backlog::{Courier, Delivered, Undelivered, deliver};
+use numbers::Numbers;
 use probes::ClockModel;
 use record::Observing;
 use trial::Trial;
@@ -109,8 +114,8 @@ struct Agent {
     /// What is recorded beside the run, and the number of the next record.
     observing: Option<Observing>,
     next_record: Arc<Mutex<Seq>>,
-    /// Of the run that was served last: the next trace's number.
-    next_seq: (String, Seq),
+    /// How the next trial's traces are numbered.
+    numbers: Numbers,
 }
 
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
@@ -130,6 +135,7 @@ pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), 
     let gpus =
         config.gpu.take().map(|library| Arc::new(GpuFeed::start(library, &engine_root, &config.clock)));
     config.introduction.engine = engine.as_ref().map(|kept| kept.card().clone());
+    let numbers = Numbers::new(config.introduction.incarnation);
     let mut agent = Agent {
         clock_model: ClockModel::new(Arc::clone(&config.clock)),
         config,
@@ -141,7 +147,7 @@ pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), 
         engine_order: None,
         observing: None,
         next_record: Arc::default(),
-        next_seq: (String::new(), Seq(0)),
+        numbers,
     };
     let ended = serve_coordinators(&mut agent, &mut shutdown).await;
     if let Some(engine) = &mut agent.engine {

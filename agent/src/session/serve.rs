@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
-use common::ids::{Epoch, Nanos, Seq};
+use common::clock::Clock;
+use common::ids::{Epoch, Incarnation, Nanos};
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
     coordinator_message::Kind as Hear,
@@ -107,6 +108,11 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
             return SessionEnd::Lost(reason);
         }
     }
+}
+
+/// An incarnation that no process has: one of 2^64. Without randomness from the system, the time does.
+fn draw_incarnation() -> Incarnation {
+    Incarnation(getrandom::u64().unwrap_or_else(|_| common::clock::SystemClock.wall().0))
 }
 
 /// Where the engine stands, whenever that changes.
@@ -251,16 +257,14 @@ impl Session<'_> {
     }
 
     fn prepare(&mut self, order: TrialOrder) {
-        let first_seq = match self.agent.trial.take() {
-            // The same run goes on: numbers are contiguous over its trials.
-            Some(old) if old.order.run == order.run => old.sealed(),
-            _ if self.agent.next_seq.0 == order.run.as_str() => self.agent.next_seq.1,
-            _ => Seq(0),
-        };
-        self.agent.next_seq = (order.run.to_string(), first_seq);
+        if let Some(old) = self.agent.trial.take().filter(|old| old.order.run == order.run) {
+            // The same run goes on, so the last trial is sealed, though that was not heard.
+            self.go_on_after(old);
+        }
+        let numbers = self.agent.numbers.take(&order.run, draw_incarnation);
         let config = &self.agent.config;
         let coordinator = self.link.welcome.coordinator_incarnation;
-        self.agent.trial = Some(Trial::new(order.clone(), coordinator, first_seq, Arc::clone(&config.disk)));
+        self.agent.trial = Some(Trial::new(order.clone(), coordinator, numbers, Arc::clone(&config.disk)));
         let epoch = order.epoch;
         let (wire, found) = (self.link.control.clone(), self.found.clone());
         let work = fetch(
@@ -290,7 +294,6 @@ impl Session<'_> {
                 let config = &self.agent.config;
                 let surroundings = Surroundings {
                     agent: config.introduction.name.clone(),
-                    incarnation: config.introduction.incarnation,
                     api_key: config.api_key.clone(),
                     clock: Arc::clone(&config.clock),
                     spool_dir: config.spool.clone(),
@@ -321,7 +324,6 @@ impl Session<'_> {
             (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
             (Report::Drained { spool, start_skew, health }, Phase::Running) => {
                 trial.phase = Phase::Drained { spool, start_skew, health: *health };
-                self.agent.next_seq = (trial.order.run.to_string(), spool.next_seq);
                 self.say_drained().await
             }
             (Report::Drained { .. } | Report::Abandoned | Report::Prepared(Ok(())), _) => Ok(()),
@@ -352,7 +354,7 @@ impl Session<'_> {
         let clock = self.agent.clock_model.estimate().ok_or("no clock probe was answered")?;
         let report = DrainReport {
             epoch: trial.epoch(),
-            incarnation: self.agent.config.introduction.incarnation,
+            incarnation: trial.incarnation(),
             traces: spool.traces,
             next_seq: spool.next_seq,
             traces_lost: spool.lost,
@@ -398,8 +400,14 @@ impl Session<'_> {
         if self.current(epoch).is_some()
             && let Some(trial) = self.agent.trial.take()
         {
-            let run = trial.order.run.to_string();
-            self.agent.next_seq = (run, trial.sealed());
+            self.go_on_after(trial);
+        }
+    }
+
+    /// A trial is over.
+    fn go_on_after(&mut self, trial: Trial) {
+        if let Some(next) = trial.sealed() {
+            self.agent.numbers.go_on(next);
         }
     }
 }

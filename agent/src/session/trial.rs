@@ -46,7 +46,6 @@ pub(super) enum Phase {
 /// What a trial needs from the agent.
 pub(super) struct Surroundings {
     pub(super) agent: AgentName,
-    pub(super) incarnation: Incarnation,
     pub(super) api_key: Option<Secret>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) spool_dir: PathBuf,
@@ -60,6 +59,8 @@ pub(super) struct Trial {
     pub(super) counters: Arc<Counters>,
     /// Whose trial it is: another coordinator must not be told of it.
     pub(super) coordinator: u64,
+    /// Of its traces.
+    incarnation: Incarnation,
     first_seq: Seq,
     load: Option<LoadHandle>,
     reports: Option<mpsc::Receiver<Report>>,
@@ -70,10 +71,27 @@ pub(super) struct Trial {
 
 impl Trial {
     /// A trial whose slice and workload are being fetched.
-    pub(super) fn new(order: TrialOrder, coordinator: u64, first_seq: Seq, disk: Arc<dyn Disk>) -> Self {
+    pub(super) fn new(
+        order: TrialOrder,
+        coordinator: u64,
+        (incarnation, first_seq): (Incarnation, Seq),
+        disk: Arc<dyn Disk>,
+    ) -> Self {
         let counters = Arc::new(Counters::new(order.epoch, order.slice_count));
         let (phase, load, reports, spool, uploader) = (Phase::Fetching, None, None, None, None);
-        Self { order, phase, counters, coordinator, first_seq, load, reports, spool, uploader, disk }
+        Self {
+            order,
+            phase,
+            counters,
+            coordinator,
+            incarnation,
+            first_seq,
+            load,
+            reports,
+            spool,
+            uploader,
+            disk,
+        }
     }
 
     pub(super) fn epoch(&self) -> Epoch {
@@ -87,14 +105,13 @@ impl Trial {
     pub(super) fn prepare(&mut self, fetched: Fetched, s: Surroundings) -> Result<(), String> {
         let origin = BlockOrigin {
             agent: s.agent.clone(),
-            incarnation: s.incarnation,
+            incarnation: self.incarnation,
             trial: self.order.trial,
             epoch: self.order.epoch,
         };
-        let name = format!("{}-{}-{:016x}.seg", self.order.trial, self.order.epoch, s.incarnation.0);
-        let path = s.spool_dir.join("runs").join(self.order.run.as_str()).join(name);
-        let spool = Spool::create(&*self.disk, &path, origin, self.first_seq)
-            .map_err(|e| format!("the spool {} cannot be made: {e}; see --spool", path.display()))?;
+        let dir = &s.spool_dir;
+        let spool = Spool::create(&*self.disk, dir, &self.order.run, origin, self.first_seq)
+            .map_err(|e| format!("the spool {} cannot be made: {e}; see --spool", dir.display()))?;
         self.spool = Some(Arc::clone(&spool));
         let counters = Arc::clone(&self.counters);
         let writer = SpoolWriter::start(spool, Arc::clone(&s.clock), move || counters.trace_lost())
@@ -164,13 +181,25 @@ impl Trial {
         self.forget_spool();
     }
 
-    /// The coordinator has everything: the spool may go. Gives the next trial's first sequence number.
-    pub(super) fn sealed(mut self) -> Seq {
+    /// The trial is sealed: the spool may go. Says from which number on the next trial's traces may go on; none when
+    /// the coordinator does not have everything before it, or more may still come.
+    pub(super) fn sealed(mut self) -> Option<Seq> {
         // From the spool and not from the last report: a trial that was given up may have delivered some, too, and a
         // number must never be used twice.
-        let next = self.spool.as_ref().map_or(self.first_seq, |spool| *spool.durable().borrow());
+        let next = match &self.spool {
+            None => Some(self.first_seq),
+            Some(spool) => {
+                let still = self.phase != Phase::Running && spool.is_delivered();
+                still.then(|| *spool.durable().borrow())
+            }
+        };
         self.forget_spool();
         next
+    }
+
+    /// Of its traces.
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     fn forget_spool(&mut self) {

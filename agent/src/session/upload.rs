@@ -64,9 +64,17 @@ impl Stream {
                         // Before its first ack the coordinator's mark is unknown. Below the spool's first number
                         // lie sealed trials.
                         Some(trace_ack::Kind::UpTo(seq)) => {
+                            self.spool.note_delivered(Seq(seq));
                             sent.get_or_insert(Seq(seq).max(self.spool.first()));
                         }
-                        Some(trace_ack::Kind::ResumeFrom(seq)) => sent = Some(Seq(seq).max(self.spool.first())),
+                        // What lies before this trial is not here. Sending the same again would not end.
+                        Some(trace_ack::Kind::ResumeFrom(seq)) if Seq(seq) < self.spool.first() => {
+                            return Err(format!(
+                                "the coordinator asks for trace {seq}, but this trial begins with {}",
+                                self.spool.first()
+                            ));
+                        }
+                        Some(trace_ack::Kind::ResumeFrom(seq)) => sent = Some(Seq(seq)),
                         Some(trace_ack::Kind::Refused(reason)) => return Err(reason),
                         None => return Err("an answer without content".into()),
                     }

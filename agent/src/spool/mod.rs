@@ -3,41 +3,48 @@
 //! # Invariants
 //! - Sequence numbers of one (run, agent, incarnation) are contiguous from 0; a trace gets its number when its block
 //!   is written, so that a trace that cannot be written leaves no gap.
-//! - What [`Spool::read_from`] gives out has been written and synced before.
+//! - What [`Spool::read_from`] gives out has been written and synced before, and so have the names of the file and of
+//!   the folders above it.
+//! - No number is given out twice, whatever a crash leaves: a process that starts again is another incarnation, and of
+//!   a block that was given up nothing counts (see [`held`]).
 //! - Dispatching never waits for the disk: the load thread hands traces over by [`SpoolWriter::push`], which does not
 //!   block. What the writer cannot take is counted, and a trial with such a count is invalid.
+//! - One process at a time has the folder: its [`common::disk::FolderLock`] says so.
 //!
 //! One segment file for each trial, removed when the trial is sealed. The format is that of the store
-//! ([`common::trace::segment`]), so that blocks travel byte for byte.
+//! ([`common::trace::segment`]), so that blocks travel byte for byte. `model.rs` in the tests holds all of it against a
+//! list of records, through crashes and faults at every point.
+//!
+//! - [`held`] is what a folder still holds of processes that are gone; [`command`] is `agent spool`.
 
+mod blocks;
+pub mod command;
+pub mod held;
+mod place;
 mod writer;
 
 pub use writer::{SpoolState, SpoolWriter};
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::disk::{Disk, DiskFile};
-use common::ids::Seq;
+use common::ids::{RunId, Seq};
 use common::trace::Trace;
 use common::trace::segment::{Block, BlockOrigin, FILE_MAGIC};
 use tokio::sync::watch;
 
-/// Where a block stands in the file.
-#[derive(Debug, Clone, Copy)]
-struct BlockPlace {
-    next: Seq,
-    offset: u64,
-    len: u32,
-}
+use blocks::{BlockPlace, Blocks};
 
 struct Inner {
     file: Box<dyn DiskFile>,
-    places: Vec<BlockPlace>,
+    blocks: Blocks,
     len: u64,
     next: Seq,
-    /// A write failed: the file may end in a torn block, which must be cut before the next one.
+    /// A write failed: the file may end in a torn block, or in one that does not count, which must be cut before the
+    /// next one.
     torn: bool,
 }
 
@@ -48,29 +55,49 @@ pub struct Spool {
     first: Seq,
     inner: Mutex<Inner>,
     durable: watch::Sender<Seq>,
+    /// All numbers below it are with the coordinator.
+    delivered: AtomicU64,
 }
 
 impl Spool {
-    /// Makes the spool file of a trial. Its first trace gets the number `first`.
+    /// Makes the spool file of a trial of `run` in an agent's folder `dir`. Its first trace gets the number `first`.
     ///
     /// # Errors
-    /// When the folder or the file cannot be made.
-    pub fn create(disk: &dyn Disk, path: &Path, origin: BlockOrigin, first: Seq) -> io::Result<Arc<Self>> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        disk.create_dir_all(dir)?;
-        disk.remove(path)?;
-        let mut file = disk.open(path)?;
+    /// When the folder or the file cannot be made, or the file is there: its traces are somebody's.
+    pub fn create(
+        disk: &dyn Disk,
+        dir: &Path,
+        run: &RunId,
+        origin: BlockOrigin,
+        first: Seq,
+    ) -> io::Result<Arc<Self>> {
+        let folder = place::run_folder(dir, run);
+        disk.create_dir_all(&folder)?;
+        let path = folder.join(place::file_name(origin.trial, origin.epoch, origin.incarnation));
+        let mut file = disk.open(&path)?;
+        if file.len()? > FILE_MAGIC.len() as u64 {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there already, with traces"));
+        }
+        if !file.is_empty()? {
+            file.truncate(0)?;
+        }
         file.append(FILE_MAGIC)?;
         file.sync()?;
-        disk.sync_dir(dir)?;
-        let inner =
-            Inner { file, places: Vec::new(), len: FILE_MAGIC.len() as u64, next: first, torn: false };
+        place::sync_names(disk, dir, &folder)?;
+        let inner = Inner {
+            file,
+            blocks: Blocks::default(),
+            len: FILE_MAGIC.len() as u64,
+            next: first,
+            torn: false,
+        };
         Ok(Arc::new(Self {
             origin,
-            path: path.to_owned(),
+            path,
             first,
             inner: Mutex::new(inner),
             durable: watch::Sender::new(first),
+            delivered: AtomicU64::new(first.0),
         }))
     }
 
@@ -81,23 +108,29 @@ impl Spool {
     /// Writes and syncs one block.
     fn append(&self, traces: &[Trace]) -> io::Result<()> {
         let mut inner = self.lock();
-        if inner.torn {
-            let len = inner.len;
-            inner.file.truncate(len)?;
-            inner.torn = false;
-        }
+        inner.cut()?;
         let block = Block::encode(&self.origin, inner.next, traces).map_err(io::Error::other)?;
         inner.torn = true;
         inner.file.append(block.bytes())?;
         inner.file.sync()?;
         inner.torn = false;
         let len = block.bytes().len();
-        let place = BlockPlace { next: block.next_seq(), offset: inner.len, len: len as u32 };
-        inner.places.push(place);
+        let place = BlockPlace {
+            first: inner.next,
+            next: block.next_seq(),
+            offset: inner.len,
+            len: len as u32,
+        };
+        inner.blocks.push(place);
         inner.len += len as u64;
         inner.next = place.next;
         self.durable.send_replace(place.next);
         Ok(())
+    }
+
+    /// Removes what is left of a block that was given up: its numbers will be those of other traces.
+    fn cut(&self) -> io::Result<()> {
+        self.lock().cut()
     }
 
     /// Blocks from the one that holds `seq`, as they stand in the file: about `budget` bytes, at least one block when
@@ -107,27 +140,24 @@ impl Spool {
     /// When the file cannot be read.
     pub fn read_from(&self, seq: Seq, budget: usize) -> io::Result<Vec<Vec<u8>>> {
         let inner = self.lock();
-        let start = inner.places.partition_point(|p| p.next <= seq);
-        let mut blocks = Vec::new();
-        let mut size = 0;
-        for place in &inner.places[start..] {
-            size += place.len as usize;
-            if !blocks.is_empty() && size > budget {
-                break;
-            }
-            let mut bytes = vec![0; place.len as usize];
-            inner.file.read_at(place.offset, &mut bytes)?;
-            blocks.push(bytes);
-        }
-        Ok(blocks)
+        inner.blocks.read_from(&*inner.file, seq, budget)
     }
 
     /// The number after the last block that [`Spool::read_from`] gives for these arguments.
     #[must_use]
     pub fn next_after(&self, seq: Seq, blocks: usize) -> Seq {
-        let inner = self.lock();
-        let start = inner.places.partition_point(|p| p.next <= seq);
-        inner.places[start..].iter().take(blocks).next_back().map_or(seq, |p| p.next)
+        self.lock().blocks.next_after(seq, blocks)
+    }
+
+    /// Notes that the coordinator has all numbers below `seq`.
+    pub fn note_delivered(&self, seq: Seq) {
+        self.delivered.fetch_max(seq.0, Ordering::AcqRel);
+    }
+
+    /// Whether the coordinator is known to have all that is in the file.
+    #[must_use]
+    pub fn is_delivered(&self) -> bool {
+        self.delivered.load(Ordering::Acquire) >= self.durable.borrow().0
     }
 
     /// The trial's first number.
@@ -153,11 +183,17 @@ impl Spool {
     /// # Errors
     /// When the disk refuses.
     pub fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
-        disk.remove(&self.path)?;
-        match self.path.parent() {
-            Some(dir) if disk.list(dir)?.is_empty() => disk.remove_dir_all(dir),
-            _ => Ok(()),
+        place::remove(disk, &self.path)
+    }
+}
+
+impl Inner {
+    fn cut(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.truncate(self.len)?;
+            self.torn = false;
         }
+        Ok(())
     }
 }
 

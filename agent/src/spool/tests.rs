@@ -1,4 +1,6 @@
-//! The spool on a simulated disk.
+//! The spool on a simulated disk; `model` holds it against a list of records.
+
+mod model;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +22,7 @@ fn origin() -> BlockOrigin {
     }
 }
 
-fn trace(index: u64) -> Trace {
+pub(super) fn trace(index: u64) -> Trace {
     let unsent = Unsent {
         index: ArrivalIndex(index),
         scheduled: Nanos(index),
@@ -29,6 +31,16 @@ fn trace(index: u64) -> Trace {
         prompt_tokens: None,
     };
     Trace::unsent(unsent, Failure::new(FailureKind::Reset, "x"), Nanos(index + 1))
+}
+
+const DIR: &str = "/spool/a";
+
+fn run_id() -> RunId {
+    "r".parse().unwrap()
+}
+
+fn create(disk: &SimDisk, first: u64) -> Arc<Spool> {
+    Spool::create(disk, Path::new(DIR), &run_id(), origin(), Seq(first)).unwrap()
 }
 
 fn indices(blocks: &[Vec<u8>]) -> Vec<u64> {
@@ -42,8 +54,7 @@ proptest! {
     #[test]
     fn reading_on_gives_every_trace_once(sizes in prop::collection::vec(1u64..70, 1..8), first in 0u64..1000, budget in 1usize..4000) {
         let disk = SimDisk::default();
-        let path = Path::new("/spool/run/0.seg");
-        let spool = Spool::create(&disk, path, origin(), Seq(first)).unwrap();
+        let spool = create(&disk, first);
         let mut n = 0;
         for size in sizes {
             spool.append(&(n..n + size).map(trace).collect::<Vec<_>>()).unwrap();
@@ -58,7 +69,7 @@ proptest! {
         }
         prop_assert_eq!(at, Seq(first + n));
         prop_assert_eq!(&seen, &(0..n).collect::<Vec<_>>());
-        let file = scan(&disk.read(path).unwrap()).unwrap();
+        let file = scan(&disk.read(&spool.path).unwrap()).unwrap();
         prop_assert!(file.damage.is_none());
         prop_assert_eq!(file.blocks.iter().flat_map(|(_, b)| b.facts().unwrap()).count() as u64, n);
     }
@@ -67,7 +78,7 @@ proptest! {
 #[test]
 fn the_writer_keeps_order_and_counts() {
     let disk = SimDisk::default();
-    let spool = Spool::create(&disk, Path::new("/s/0.seg"), origin(), Seq(7)).unwrap();
+    let spool = create(&disk, 7);
     let mut writer =
         SpoolWriter::start(spool.clone(), Arc::new(SystemClock), || panic!("nothing is lost")).unwrap();
     assert!((0..200).all(|i| writer.push(trace(i))));
@@ -75,14 +86,14 @@ fn the_writer_keeps_order_and_counts() {
     assert_eq!(*spool.durable().borrow(), Seq(207));
     assert_eq!(indices(&spool.read_from(Seq(7), usize::MAX).unwrap()), (0..200).collect::<Vec<_>>());
     spool.remove(&disk).unwrap();
-    assert!(disk.list(Path::new("/s")).unwrap().is_empty());
+    assert!(disk.list(&Path::new(DIR).join("runs")).unwrap().is_empty());
 }
 
 /// A steady trickle must not keep a block open: each trace would put the end off.
 #[test]
 fn a_trickle_does_not_keep_a_block_open() {
     let disk = SimDisk::default();
-    let spool = Spool::create(&disk, Path::new("/s/0.seg"), origin(), Seq(0)).unwrap();
+    let spool = create(&disk, 0);
     let mut writer =
         SpoolWriter::start(spool.clone(), Arc::new(SystemClock), || panic!("nothing is lost")).unwrap();
     let durable = spool.durable();
@@ -100,10 +111,9 @@ fn a_trickle_does_not_keep_a_block_open() {
 #[test]
 fn a_full_disk_is_counted_and_leaves_no_gap() {
     let disk = SimDisk::default();
-    let path = Path::new("/s/0.seg");
-    let spool = Spool::create(&disk, path, origin(), Seq(0)).unwrap();
+    let spool = create(&disk, 0);
     spool.append(&[trace(0)]).unwrap();
-    let full = disk.read(path).unwrap().len() as u64 + 30;
+    let full = disk.read(&spool.path).unwrap().len() as u64 + 30;
     disk.set_capacity(full);
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
@@ -117,7 +127,45 @@ fn a_full_disk_is_counted_and_leaves_no_gap() {
     assert_eq!(told.load(Ordering::SeqCst), 1);
     disk.set_capacity(u64::MAX);
     spool.append(&[trace(2)]).unwrap();
-    let file = scan(&disk.read(path).unwrap()).unwrap();
+    let file = scan(&disk.read(&spool.path).unwrap()).unwrap();
     assert!(file.damage.is_none(), "the torn block was cut");
     assert_eq!(indices(&spool.read_from(Seq(0), usize::MAX).unwrap()), [0, 2]);
+}
+
+/// A block whose sync failed may be whole in the file. When it is given up, its numbers go to others: it must not stand
+/// there for whoever reads the file later.
+#[test]
+fn a_block_that_was_given_up_does_not_stay() {
+    let disk = SimDisk::default();
+    let spool = create(&disk, 0);
+    let mut writer =
+        writer::Writer::new(spool.clone(), Arc::new(SystemClock), std::time::Duration::ZERO, || ());
+    let whole = disk.read(&spool.path).unwrap();
+    writer.take(trace(0));
+    disk.set_syncs_failing(true);
+    writer.close();
+    assert_eq!(writer.state(), SpoolState { traces: 0, next_seq: Seq(0), lost: 1 });
+    // The disk took no cut either; the next block tries again.
+    disk.set_syncs_failing(false);
+    writer.take(trace(1));
+    disk.cut_next_append(9);
+    writer.close();
+    assert_eq!(indices(&spool.read_from(Seq(0), usize::MAX).unwrap()), [1]);
+    disk.set_capacity(disk.read(&spool.path).unwrap().len() as u64 + 20);
+    writer.take(trace(2));
+    writer.close();
+    let file = disk.read(&spool.path).unwrap();
+    assert!(file.starts_with(&whole) && scan(&file).unwrap().damage.is_none(), "the torn block was cut");
+    assert_eq!(writer.state(), SpoolState { traces: 1, next_seq: Seq(1), lost: 2 });
+}
+
+/// Somebody's traces are never overwritten.
+#[test]
+fn a_file_with_traces_is_not_made_anew() {
+    let disk = SimDisk::default();
+    let spool = create(&disk, 0);
+    drop(create(&disk, 0));
+    spool.append(&[trace(0)]).unwrap();
+    let refused = Spool::create(&disk, Path::new(DIR), &run_id(), origin(), Seq(0)).err().unwrap();
+    assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
 }

@@ -43,6 +43,7 @@ pub struct SpoolState {
 pub struct SpoolWriter {
     ring: SyncSender<Message>,
     refused: u64,
+    spool: Arc<Spool>,
     thread: JoinHandle<SpoolState>,
 }
 
@@ -57,11 +58,12 @@ impl SpoolWriter {
         on_lost: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (ring, traces) = sync_channel(RING);
+        let written = Arc::clone(&spool);
         let work = move || {
-            Writer { spool, clock, open: Vec::new(), close_at: Nanos::ZERO, lost: 0, on_lost }.run(&traces)
+            Writer::new(spool, clock, RETRY_AFTER, on_lost).run(&traces)
         };
         let thread = std::thread::Builder::new().name("spool".into()).spawn(work)?;
-        Ok(Self { ring, refused: 0, thread })
+        Ok(Self { ring, refused: 0, spool: written, thread })
     }
 
     /// Hands a trace over. Never waits; false when the writer is too far behind, and the trace is lost.
@@ -82,23 +84,39 @@ impl SpoolWriter {
         let refused = self.refused;
         match self.thread.join() {
             Ok(state) => SpoolState { lost: state.lost + refused, ..state },
-            // The thread panicked: whatever it held is lost, and the missing traces will show as such.
-            Err(_) => SpoolState { traces: 0, next_seq: Seq(0), lost: refused.max(1) },
+            // The thread panicked: whatever it held is lost, and the missing traces will show as such. What it wrote
+            // is there all the same.
+            Err(_) => SpoolState { lost: refused.max(1), ..self.spool.state() },
         }
     }
 }
 
-struct Writer<F> {
+impl Spool {
+    /// What is in it, without what was lost.
+    fn state(&self) -> SpoolState {
+        let next_seq = *self.durable.borrow();
+        SpoolState { traces: next_seq.0 - self.first.0, next_seq, lost: 0 }
+    }
+}
+
+/// What the thread does, without the thread.
+pub(super) struct Writer<F> {
     spool: Arc<Spool>,
     clock: Arc<dyn Clock>,
     open: Vec<Trace>,
     /// When the open block is closed at the latest (monotonic).
     close_at: Nanos,
     lost: u64,
+    /// Between two tries at a disk that refuses.
+    retry_after: Duration,
     on_lost: F,
 }
 
 impl<F: Fn()> Writer<F> {
+    pub(super) fn new(spool: Arc<Spool>, clock: Arc<dyn Clock>, retry_after: Duration, on_lost: F) -> Self {
+        Self { spool, clock, open: Vec::new(), close_at: Nanos::ZERO, lost: 0, retry_after, on_lost }
+    }
+
     fn run(mut self, ring: &Receiver<Message>) -> SpoolState {
         loop {
             let message = if self.open.is_empty() {
@@ -107,15 +125,7 @@ impl<F: Fn()> Writer<F> {
                 ring.recv_timeout((self.close_at - self.clock.monotonic()).to_duration())
             };
             match message {
-                Ok(Message::Trace(trace)) => {
-                    if self.open.is_empty() {
-                        self.close_at = self.clock.monotonic() + CLOSE_AFTER;
-                    }
-                    self.open.push(*trace);
-                    if self.open.len() >= BLOCK_TRACES {
-                        self.close();
-                    }
-                }
+                Ok(Message::Trace(trace)) => self.take(*trace),
                 Err(RecvTimeoutError::Timeout) => self.close(),
                 Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => {
                     self.close();
@@ -123,11 +133,27 @@ impl<F: Fn()> Writer<F> {
                 }
             }
         }
-        let next_seq = *self.spool.durable.borrow();
-        SpoolState { traces: next_seq.0 - self.spool.first.0, next_seq, lost: self.lost }
+        self.state()
     }
 
-    fn close(&mut self) {
+    /// Where it stands; what is in the open block does not count yet.
+    pub(super) fn state(&self) -> SpoolState {
+        SpoolState { lost: self.lost, ..self.spool.state() }
+    }
+
+    /// Puts a trace into the open block, and closes that when it is full.
+    pub(super) fn take(&mut self, trace: Trace) {
+        if self.open.is_empty() {
+            self.close_at = self.clock.monotonic() + CLOSE_AFTER;
+        }
+        self.open.push(trace);
+        if self.open.len() >= BLOCK_TRACES {
+            self.close();
+        }
+    }
+
+    /// Closes the open block: writes and syncs it, or gives it up.
+    pub(super) fn close(&mut self) {
         if self.open.is_empty() {
             return;
         }
@@ -135,7 +161,7 @@ impl<F: Fn()> Writer<F> {
         for _ in 0..RETRIES {
             let Err(e) = &result else { break };
             tracing::warn!(path = %self.spool.path.display(), "the spool cannot be written, trying again: {e}");
-            std::thread::sleep(RETRY_AFTER);
+            std::thread::sleep(self.retry_after);
             result = self.spool.append(&self.open);
         }
         if let Err(e) = result {
@@ -143,6 +169,11 @@ impl<F: Fn()> Writer<F> {
             tracing::error!(path = %self.spool.path.display(), lost, "traces are lost, the trial becomes invalid: {e}");
             self.lost += lost as u64;
             (0..lost).for_each(|_| (self.on_lost)());
+            // A block may be whole in the file although its sync failed. Tried now, because nothing may come after it;
+            // where the disk refuses this too, the next block tries again, and whoever reads the file later knows.
+            if let Err(e) = self.spool.cut() {
+                tracing::warn!(path = %self.spool.path.display(), "the end of the spool cannot be cut: {e}");
+            }
         }
         self.open.clear();
     }

@@ -4,9 +4,11 @@
 //! the one implementation on the operating system's files. [`SimDisk`] keeps everything in memory and, when told to
 //! crash, loses what was not synced, in the ways in which a real disk may.
 
+mod lock;
 mod os;
 mod sim;
 
+pub use lock::{FolderLock, LockError};
 pub use os::OsDisk;
 pub use sim::SimDisk;
 

@@ -1,18 +1,19 @@
 //! The async side of the writer: submissions go in, acknowledgements come out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use common::ids::{AgentName, Incarnation, Seq};
+use common::fleet::TrialFate;
+use common::ids::{AgentName, Epoch, Incarnation, Seq, TrialId};
 use common::trace::segment::Block;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::admit::{Confusion, process_name};
 use super::writer::Writer;
-use crate::store::{IndexError, Marks, RunStore, StoreError};
+use crate::store::{IndexError, Marks, RunEvent, RunStore, StoreError};
 
 /// Submissions that may wait for the writer. Each is at most one batch of an agent (about 1 MiB), so this bounds the
 /// memory to about 64 MiB; and it is more than one group takes, so that the next group collects while one is synced.
@@ -144,6 +145,8 @@ struct Inner {
     /// None once closed.
     sender: Mutex<Option<mpsc::Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// None once closed: the run is then somebody else's.
+    run: Mutex<Option<RunStore>>,
 }
 
 /// Starts the writer of a run on its own thread: it waits for the disk most of the time.
@@ -159,6 +162,7 @@ pub fn start(run: &RunStore) -> Result<IngestHandle, StoreError> {
         board,
         sender: Mutex::new(Some(sender)),
         thread: Mutex::new(Some(thread)),
+        run: Mutex::new(Some(run.clone())),
     })))
 }
 
@@ -243,6 +247,28 @@ impl IngestHandle {
         }
     }
 
+    /// Of each trial, whether the run's log says that it is sealed; one that was called off is, too. It waits for the
+    /// disk.
+    ///
+    /// # Errors
+    /// [`IngestError::Closed`], or when the log cannot be read.
+    pub fn fates(&self, trials: &[(TrialId, Epoch)]) -> Result<Vec<TrialFate>, IngestError> {
+        let run = self.0.run.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let events = run.ok_or(IngestError::Closed)?.events().map_err(|e| match e {
+            StoreError::Index(e) => IngestError::Index(e),
+            _ => IngestError::Closed,
+        })?;
+        let over = events.iter().filter_map(|event| match event {
+            RunEvent::TrialSealed { trial, epoch, .. } | RunEvent::TrialCancelled { trial, epoch, .. } => {
+                Some((*trial, *epoch))
+            }
+            _ => None,
+        });
+        let over: BTreeSet<_> = over.collect();
+        let fate = |key| if over.contains(key) { TrialFate::Sealed } else { TrialFate::Unknown };
+        Ok(trials.iter().map(fate).collect())
+    }
+
     /// What the writer did so far.
     #[must_use]
     pub fn counters(&self) -> IngestCounters {
@@ -267,6 +293,7 @@ impl IngestHandle {
     /// [`IngestError::Closed`] when the writer died of a panic.
     pub async fn close(&self) -> Result<(), IngestError> {
         drop(self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.0.run.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;

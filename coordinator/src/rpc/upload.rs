@@ -3,18 +3,19 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use common::fleet::TrialFate;
 use common::ids::{AgentName, Incarnation};
 use common::trace::segment::Block;
 use proto::convert;
 use proto::v1::telemetry_server::Telemetry;
-use proto::v1::{RecordAck, RecordBatch, TraceAck, TraceBatch, trace_ack};
+use proto::v1::{FatesReply, FatesRequest, RecordAck, RecordBatch, TraceAck, TraceBatch, trace_ack};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{OpenRun, Shared};
-use crate::ingest::Ack;
+use crate::ingest::{Ack, IngestError};
 
 /// Acknowledgements that wait for the network. When it is full the stream is not read: the agent's spool takes over.
 const ACKS: usize = 32;
@@ -58,13 +59,35 @@ impl Telemetry for TelemetryService {
         let up_to = super::record::take(&self.shared, request.into_inner()).await?;
         Ok(Response::new(RecordAck { up_to: up_to.0 }))
     }
+
+    async fn fates(&self, request: Request<FatesRequest>) -> Result<Response<FatesReply>, Status> {
+        self.shared.admit(&request)?;
+        let (id, trials) = request.into_inner().try_into()?;
+        let run = open_run(&self.shared, id.as_str())?;
+        let fates = tokio::task::spawn_blocking(move || {
+            let mut fates = run.ingest.fates(&trials)?;
+            for (fate, key) in fates.iter_mut().zip(trials) {
+                if run.trial == Some(key) {
+                    *fate = TrialFate::Open;
+                }
+            }
+            Ok::<_, IngestError>(fates)
+        });
+        let fates = fates.await.map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(fates.map_err(|e| Status::unavailable(e.to_string()))?.into()))
+    }
+}
+
+/// The run of this name, when it takes traces.
+fn open_run(shared: &Shared, id: &str) -> Result<OpenRun, Status> {
+    let run = shared.offer().run.clone().filter(|run| run.id.as_str() == id);
+    run.ok_or_else(|| Status::failed_precondition("this run takes no traces (any more)"))
 }
 
 async fn take(shared: &Shared, batch: TraceBatch) -> Result<trace_ack::Kind, Status> {
     let agent = convert::agent_name(&batch.agent, "TraceBatch")?;
     let incarnation = Incarnation(batch.incarnation);
-    let run = shared.offer().run.clone().filter(|run| run.id.as_str() == batch.run_id);
-    let run = run.ok_or_else(|| Status::failed_precondition("this run takes no traces (any more)"))?;
+    let run = open_run(shared, &batch.run_id)?;
     let blocks = batch.blocks.iter().map(|bytes| block(bytes, &agent, incarnation, &run));
     let blocks = blocks.collect::<Result<Vec<Block>, Status>>()?;
     if blocks.is_empty() {

@@ -43,6 +43,14 @@ impl RunInner {
         for parent in [&dir, &runs, &store.data_dir] {
             store.disk.sync_dir(parent).at(parent)?;
         }
+        // The data directory's own name: it may be as new as the run.
+        if let Some(above) = store.data_dir.parent() {
+            match store.disk.sync_dir(above) {
+                // A folder that may not be read is not one in which we have made another.
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {}
+                synced => synced.at(above)?,
+            }
+        }
         let end = recovery::recover(&*store.disk, &*store.index, run, &segments)?;
         let last = store.index.scan(&keys::events(run))?.last().and_then(|(key, _)| keys::event_number(key));
         Ok(Self {

@@ -1,6 +1,7 @@
 //! Conversions between wire and domain. Inward (`TryFrom`) everything is checked; outward (`From`) nothing can fail.
 
 mod engine;
+mod fate;
 mod fleet;
 mod target;
 
