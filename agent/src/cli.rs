@@ -138,7 +138,10 @@ fn lock(dir: &Path, clock: &dyn Clock) -> anyhow::Result<FolderLock> {
         match FolderLock::take(dir) {
             Err(LockError::InUse { holder, .. }) if clock.monotonic() < deadline => {
                 if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("{} is in use by another agent ({holder}): waiting for its end", dir.display());
+                    tracing::warn!(
+                        "{} is in use by another agent ({holder}): waiting for its end",
+                        dir.display()
+                    );
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }

@@ -54,6 +54,12 @@ impl Coordinator {
         Self::new("sweep", Some((Arc::clone(&other.folder), other.data.clone())))
     }
 
+    /// `coordinator resume` of the latest run of another that has ended.
+    #[must_use]
+    pub fn resume(other: &Finished) -> Self {
+        Self::new("resume", Some((Arc::clone(&other.folder), other.data.clone()))).args(["latest"])
+    }
+
     fn new(subcommand: &str, place: Option<(Arc<TempDir>, PathBuf)>) -> Self {
         let (folder, data) = place.unwrap_or_else(|| {
             let folder = TempDir::new().unwrap_or_else(|e| panic!("no temporary folder: {e}"));

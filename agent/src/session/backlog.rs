@@ -55,7 +55,9 @@ pub enum Undelivered {
     #[error("the coordinator cannot take it now: {0}")]
     Refused(String),
     /// The coordinator wants traces that are not here.
-    #[error("the coordinator asks for trace {wanted}, and the first one held is {held}: those between are lost")]
+    #[error(
+        "the coordinator asks for trace {wanted}, and the first one held is {held}: those between are lost"
+    )]
     Gap {
         /// The next number that it takes.
         wanted: Seq,

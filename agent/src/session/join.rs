@@ -99,9 +99,9 @@ pub(super) async fn dial(join: &str, secret: Option<&Secret>) -> Result<Wire, Jo
     let endpoint = endpoint(join).map_err(JoinError::Fatal)?;
     let token = token(join, secret).map_err(JoinError::Fatal)?;
     let channel = endpoint.connect().await;
-    channel.map(|c| InterceptedService::new(c, token)).map_err(|e| {
-        JoinError::Again(format!("cannot reach a coordinator at {join}: {}", root(&e)))
-    })
+    channel
+        .map(|c| InterceptedService::new(c, token))
+        .map_err(|e| JoinError::Again(format!("cannot reach a coordinator at {join}: {}", root(&e))))
 }
 
 fn endpoint(join: &str) -> Result<Endpoint, AgentError> {

@@ -7,11 +7,12 @@
 //! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
 //! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `record` what is
 //!   recorded beside it; `numbers` says how traces are numbered.
-//! - `backlog` delivers what agent processes left that are gone.
+//! - `backlog` delivers what agent processes left that are gone; `collect` does so for a coordinator that resumes a run.
 //!
 //! Must never: let a wire type out of this folder, or act on a control message of another epoch.
 
 mod backlog;
+mod collect;
 mod fetch;
 mod join;
 pub(crate) mod numbers;
@@ -37,6 +38,7 @@ use crate::engine::Secret;
 use crate::launch::{Keeping, Kept};
 use crate::telemetry::{EngineRoot, GpuFeed};
 pub use backlog::{Courier, Delivered, Undelivered, deliver};
+use collect::Delivery;
 use numbers::Numbers;
 use probes::ClockModel;
 use record::Observing;
@@ -116,6 +118,8 @@ struct Agent {
     next_record: Arc<Mutex<Seq>>,
     /// How the next trial's traces are numbered.
     numbers: Numbers,
+    /// What is on its way of a trial whose coordinator was lost.
+    delivery: Option<Delivery>,
 }
 
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
@@ -148,8 +152,13 @@ pub async fn run(mut config: AgentConfig, mut shutdown: Shutdown) -> Result<(), 
         observing: None,
         next_record: Arc::default(),
         numbers,
+        delivery: None,
     };
     let ended = serve_coordinators(&mut agent, &mut shutdown).await;
+    if let Some(trial) = agent.trial.take() {
+        // What is in flight has a fate that is known here and nowhere else.
+        trial.end().await;
+    }
     if let Some(engine) = &mut agent.engine {
         tracing::info!("stopping the engine");
         // Asked a second time to end: at once.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::clock::Clock;
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
@@ -16,6 +16,7 @@ use proto::v1::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::collect;
 use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
@@ -54,7 +55,10 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
     let same = agent.trial.as_ref().is_some_and(|t| t.coordinator == welcome.coordinator_incarnation);
     if !same {
         // Another coordinator: its clock is another, and the old trial is nobody's.
-        agent.trial = None;
+        if let Some(trial) = agent.trial.take() {
+            trial.end().await;
+        }
+        agent.delivery = None;
         agent.clock_model.forget();
     }
     let lease = Nanos(welcome.lease_ns);
@@ -230,8 +234,7 @@ impl Session<'_> {
                 }
             }
             Hear::Sealed(sealed) => self.sealed(Epoch(sealed.epoch)),
-            // Recovery of earlier runs is a coordinator's wish that this version does not serve yet.
-            Hear::Collect(_) => tracing::warn!("the coordinator asked for an earlier run; not supported yet"),
+            Hear::Collect(wanted) => self.collect(wanted).await?,
             Hear::Welcome(_) | Hear::Refused(_) | Hear::Goodbye(_) => {}
         }
         Ok(())
@@ -396,7 +399,23 @@ impl Session<'_> {
         self.fail(epoch, "start", message).await
     }
 
+    /// Says and delivers what is held of a trial whose coordinator was lost.
+    async fn collect(&mut self, wanted: proto::v1::Collect) -> Step {
+        let wanted = collect::Wanted::try_from(wanted).map_err(|e| e.to_string())?;
+        tracing::info!("collecting trial {} of run {}, whose coordinator was lost", wanted.trial, wanted.run);
+        let config = &self.agent.config;
+        let collection = collect::find(wanted, config).await;
+        let said = Say::Collected((&collection.report).into());
+        let delivery = collection.deliver(self.link.bulk.clone(), Arc::clone(&config.disk));
+        self.agent.delivery = Some(delivery);
+        self.say(said).await
+    }
+
     fn sealed(&mut self, epoch: Epoch) {
+        let disk = &*self.agent.config.disk;
+        if self.agent.delivery.as_ref().is_some_and(|d| d.sealed(epoch, disk)) {
+            self.agent.delivery = None;
+        }
         if self.current(epoch).is_some()
             && let Some(trial) = self.agent.trial.take()
         {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use common::clock::Clock;
 use common::disk::Disk;
@@ -23,6 +24,9 @@ use crate::spool::{Spool, SpoolState, SpoolWriter};
 
 /// Reports of one trial's load thread: prepared, drained, abandoned.
 const REPORTS: usize = 4;
+
+/// For a trial to be cut and spooled. Less than the lease, which is not renewed meanwhile.
+const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// How far a trial has come. Control messages that do not fit are ignored: they are late or repeated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -195,6 +199,28 @@ impl Trial {
         };
         self.forget_spool();
         next
+    }
+
+    /// Ends it because its coordinator is gone: nothing more is sent, what is in flight is cut, and all of it is spooled
+    /// when this returns. What is spooled stays on disk.
+    pub(super) async fn end(mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.stop(Stop { reason: "the coordinator is gone".into(), cancel: true });
+        let drained = async {
+            while let Some(reports) = &mut self.reports {
+                match reports.recv().await {
+                    Some(Report::Drained { .. } | Report::Abandoned) | None => self.reports = None,
+                    Some(Report::Prepared(_)) => {}
+                }
+            }
+        };
+        if tokio::time::timeout(END_WITHIN, drained).await.is_err() {
+            tracing::error!(
+                "a trial whose coordinator is gone does not end; what it still spools is not delivered"
+            );
+        }
     }
 
     /// Of its traces.

@@ -215,13 +215,7 @@ pub(super) fn trial_of(segment: &Segment) -> (TrialId, Epoch) {
     (segment.origin.trial, segment.origin.epoch)
 }
 
-fn read(
-    disk: &dyn Disk,
-    path: &Path,
-    run: &RunId,
-    origin: BlockOrigin,
-    sealed: bool,
-) -> io::Result<Segment> {
+fn read(disk: &dyn Disk, path: &Path, run: &RunId, origin: BlockOrigin, sealed: bool) -> io::Result<Segment> {
     let file = disk.open(path)?;
     let bytes = file.len()?;
     let (blocks, good) = walk(&*file, bytes, &origin)?;

@@ -84,13 +84,8 @@ impl Spool {
         file.append(FILE_MAGIC)?;
         file.sync()?;
         place::sync_names(disk, dir, &folder)?;
-        let inner = Inner {
-            file,
-            blocks: Blocks::default(),
-            len: FILE_MAGIC.len() as u64,
-            next: first,
-            torn: false,
-        };
+        let inner =
+            Inner { file, blocks: Blocks::default(), len: FILE_MAGIC.len() as u64, next: first, torn: false };
         Ok(Arc::new(Self {
             origin,
             path,
@@ -115,12 +110,8 @@ impl Spool {
         inner.file.sync()?;
         inner.torn = false;
         let len = block.bytes().len();
-        let place = BlockPlace {
-            first: inner.next,
-            next: block.next_seq(),
-            offset: inner.len,
-            len: len as u32,
-        };
+        let place =
+            BlockPlace { first: inner.next, next: block.next_seq(), offset: inner.len, len: len as u32 };
         inner.blocks.push(place);
         inner.len += len as u64;
         inner.next = place.next;

@@ -85,7 +85,9 @@ mod tests {
         let name = file_name(trial, epoch, incarnation);
         assert_eq!(name, "3-7-000000000000beef.seg");
         assert_eq!(parse_name(Path::new(&name)), Some((trial, epoch, incarnation)));
-        for other in ["3-7-beef.seg", "03-7-000000000000beef.seg", "3-7-000000000000BEEF.seg", "3-7.seg", "x", ""] {
+        for other in
+            ["3-7-beef.seg", "03-7-000000000000beef.seg", "3-7-000000000000BEEF.seg", "3-7.seg", "x", ""]
+        {
             assert_eq!(parse_name(Path::new(other)), None, "{other}");
         }
     }

@@ -59,9 +59,7 @@ impl SpoolWriter {
     ) -> std::io::Result<Self> {
         let (ring, traces) = sync_channel(RING);
         let written = Arc::clone(&spool);
-        let work = move || {
-            Writer::new(spool, clock, RETRY_AFTER, on_lost).run(&traces)
-        };
+        let work = move || Writer::new(spool, clock, RETRY_AFTER, on_lost).run(&traces);
         let thread = std::thread::Builder::new().name("spool".into()).spawn(work)?;
         Ok(Self { ring, refused: 0, spool: written, thread })
     }

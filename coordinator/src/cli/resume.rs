@@ -12,7 +12,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::options::{Options, ResumeOptions};
-use super::{browse, config, planning, terminal, usage};
+use super::terminal::tell;
+use super::{browse, config, planning, usage};
 use crate::kept::{self, KeptCommand, KeptRun};
 use crate::record::{VALUE_HIDDEN, name_only};
 use crate::store::RunState;
@@ -119,8 +120,11 @@ pub(super) fn resume(options: &ResumeOptions) -> anyhow::Result<u8> {
         Ok(plan) => plan,
         Err(e) => return Ok(usage(&e)),
     };
-    let sealed = kept.trials.len();
-    terminal::err(format_args!("resume       {id}: {sealed} trials are sealed"));
+    let sealed = match kept.trials.len() {
+        1 => "1 trial is sealed".to_owned(),
+        n => format!("{n} trials are sealed"),
+    };
+    tell!("resume       {id}: {sealed}");
     super::execute(plan, common, sub, super::Which::Again(id, Box::new(kept)))
 }
 

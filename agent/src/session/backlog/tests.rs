@@ -47,7 +47,10 @@ impl Coordinator {
         let stored = stored.entry(batch.incarnation).or_default();
         for block in &batch.blocks {
             let block = Block::decode(block).unwrap();
-            assert_eq!((block.header().agent.as_str(), block.header().incarnation.0), ("a", batch.incarnation));
+            assert_eq!(
+                (block.header().agent.as_str(), block.header().incarnation.0),
+                ("a", batch.incarnation)
+            );
             if block.header().first_seq.0 != stored.len() as u64 {
                 return trace_ack::Kind::ResumeFrom(stored.len() as u64);
             }
@@ -93,7 +96,8 @@ impl Telemetry for Coordinator {
 
     async fn fates(&self, request: Request<FatesRequest>) -> Result<Response<FatesReply>, Status> {
         let (_, trials): (RunId, Vec<(TrialId, Epoch)>) = request.into_inner().try_into()?;
-        let fate = |(trial, _): (TrialId, Epoch)| if trial.0 == 0 { TrialFate::Sealed } else { TrialFate::Open };
+        let fate =
+            |(trial, _): (TrialId, Epoch)| if trial.0 == 0 { TrialFate::Sealed } else { TrialFate::Open };
         Ok(Response::new(trials.into_iter().map(fate).collect::<Vec<_>>().into()))
     }
 }
@@ -188,7 +192,10 @@ async fn what_cannot_be_delivered_is_said_and_ends() {
         let error = deliver(&backlog, Arc::clone(&disk), &courier).await.unwrap_err();
         said.insert(format!("{mood:?}"), error.to_string());
     }
-    assert_eq!(said["Honest"], "the coordinator asks for trace 0, and the first one held is 5: those between are lost");
+    assert_eq!(
+        said["Honest"],
+        "the coordinator asks for trace 0, and the first one held is 5: those between are lost"
+    );
     assert_eq!(said["OtherRun"], "the coordinator does not take it: this run takes no traces");
     assert_eq!(said["Full"], "the coordinator cannot take it now: no space");
     assert!(said["Stuck"].starts_with("the coordinator asks for trace 0"), "{}", said["Stuck"]);

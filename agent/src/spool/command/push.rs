@@ -67,8 +67,7 @@ fn shown(spool: &Path) -> String {
 
 /// Delivers one backlog and says so. True when the coordinator has all of it, or has sealed its trials.
 async fn push(backlog: &mut Backlog, disk: &Arc<dyn Disk>, courier: &Courier) -> bool {
-    let name =
-        format!("run {}, agent {} ({:016x})", backlog.run, backlog.agent, backlog.incarnation.0);
+    let name = format!("run {}, agent {} ({:016x})", backlog.run, backlog.agent, backlog.incarnation.0);
     let delivered = deliver(backlog, Arc::clone(disk), courier).await;
     match &delivered {
         Ok(done) => {
@@ -81,7 +80,9 @@ async fn push(backlog: &mut Backlog, disk: &Arc<dyn Disk>, courier: &Courier) ->
     match note_seals(backlog, &**disk, courier).await {
         Ok((sealed, open)) => {
             if sealed > 0 {
-                out(&format!("{name}: {sealed} segments are of sealed trials; `agent spool rm --sealed` removes them"));
+                out(&format!(
+                    "{name}: {sealed} segments are of sealed trials; `agent spool rm --sealed` removes them"
+                ));
             }
             delivered.is_ok() || open == 0
         }

@@ -7,8 +7,8 @@ use common::ids::{Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::trace::segment::BlockOrigin;
 
 use super::*;
-use crate::spool::tests::trace;
 use crate::spool::Spool;
+use crate::spool::tests::trace;
 
 fn spool(place: &Place, agent: &str, run: &str, trial: u32, traces: u64) -> Arc<Spool> {
     let origin = BlockOrigin {
@@ -18,7 +18,9 @@ fn spool(place: &Place, agent: &str, run: &str, trial: u32, traces: u64) -> Arc<
         epoch: Epoch(trial + 1),
     };
     let run = run.parse().unwrap();
-    let spool = Spool::create(&OsDisk, &place.spool.join(agent), &run, origin, Seq(u64::from(trial % 8) * 100)).unwrap();
+    let spool =
+        Spool::create(&OsDisk, &place.spool.join(agent), &run, origin, Seq(u64::from(trial % 8) * 100))
+            .unwrap();
     if traces > 0 {
         spool.append(&(0..traces).map(trace).collect::<Vec<_>>()).unwrap();
     }
@@ -56,10 +58,17 @@ fn what_no_coordinator_has_sealed_is_removed_only_when_that_is_said() {
     holdings[0].segments[0].mark_sealed(&OsDisk).unwrap();
     assert_eq!(
         held(&place),
-        [("r1".into(), 0, 3, true), ("r1".into(), 1, 2, false), ("r2".into(), 0, 1, false), ("r3".into(), 0, 0, false)]
+        [
+            ("r1".into(), 0, 3, true),
+            ("r1".into(), 1, 2, false),
+            ("r2".into(), 0, 1, false),
+            ("r3".into(), 0, 0, false)
+        ]
     );
     let said = |result: anyhow::Result<u8>| result.unwrap_err().to_string();
-    assert!(said(remove(&place, &["r1"])).starts_with("2 traces that no coordinator has sealed would be lost"));
+    assert!(
+        said(remove(&place, &["r1"])).starts_with("2 traces that no coordinator has sealed would be lost")
+    );
     assert!(said(remove(&place, &["--all"])).starts_with("3 traces"));
     assert!(said(remove(&place, &["r9"])).contains("holds nothing of run r9"));
     assert_eq!(held(&place).len(), 4, "nothing was removed");

@@ -357,7 +357,8 @@ impl World {
                 segments: vec![segment.clone()],
             };
             let (blocks, after) = backlog.read_from(&self.disk, first, usize::MAX).unwrap();
-            let records: Vec<u64> = blocks.iter().flat_map(|b| index_of(&Block::decode(b).unwrap())).collect();
+            let records: Vec<u64> =
+                blocks.iter().flat_map(|b| index_of(&Block::decode(b).unwrap())).collect();
             assert_eq!((after, records.len() as u64), (next, segment.traces), "numbers are contiguous");
             let (durable, behind) = records.split_at(trial.durable.len().min(records.len()));
             assert_eq!(durable, &trial.durable[..durable.len()], "nothing invented");

@@ -1,0 +1,131 @@
+//! Giving back what is held of a trial whose coordinator was lost, to the one that resumes its run.
+//!
+//! The trial under way is ended first: what is in flight is cut and spooled, so that what is said is all that there is.
+//! Then this agent's segments of the trial are listed, its own and those of earlier processes, said, and delivered
+//! under the processes that wrote them, as often as it takes. They stay on disk until the coordinator says that the
+//! trial is sealed.
+//!
+//! It must never say that it holds less than is on disk, and never remove what is not sealed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::disk::Disk;
+use common::fleet::{CollectReport, Held};
+use common::ids::{AgentName, Epoch, RunId, TrialId};
+use tokio::task::JoinHandle;
+
+use super::AgentConfig;
+use super::backlog::{Courier, deliver};
+use super::join::Wire;
+use crate::spool::held::{Backlog, Segment, backlogs};
+
+/// Between two tries of a delivery that failed.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A trial of an earlier coordinator, as asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) run: RunId,
+    pub(super) trial: TrialId,
+    pub(super) epoch: Epoch,
+}
+
+impl TryFrom<proto::v1::Collect> for Wanted {
+    type Error = proto::convert::WireError;
+    fn try_from(c: proto::v1::Collect) -> Result<Self, Self::Error> {
+        let run = proto::convert::run_id(&c.run_id, "Collect")?;
+        Ok(Self { run, trial: TrialId(c.trial), epoch: Epoch(c.epoch) })
+    }
+}
+
+/// What is held of it, found.
+pub(super) struct Collection {
+    pub(super) report: CollectReport,
+    backlogs: Vec<Backlog>,
+}
+
+/// Its delivery. It ends when this is dropped.
+pub(super) struct Delivery {
+    epoch: Epoch,
+    segments: Vec<Segment>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Looks for it on disk. A disk that cannot be read is said, not taken for empty.
+pub(super) async fn find(wanted: Wanted, config: &AgentConfig) -> Collection {
+    let (disk, dir) = (Arc::clone(&config.disk), config.spool.clone());
+    let agent = config.introduction.name.clone();
+    let (run, epoch) = (wanted.run.clone(), wanted.epoch);
+    let look = move || found(&*disk, &dir, &agent, &wanted);
+    let found = tokio::task::spawn_blocking(look).await;
+    let (backlogs, problems) = match found {
+        Ok(Ok(backlogs)) => (backlogs, Vec::new()),
+        Ok(Err(e)) => (Vec::new(), vec![format!("its spool cannot be read: {e}")]),
+        Err(e) => (Vec::new(), vec![format!("its spool cannot be read: {e}")]),
+    };
+    let held = backlogs.iter().filter_map(|b| {
+        let first_seq = b.segments.first()?.first()?;
+        Some(Held { incarnation: b.incarnation, first_seq, next_seq: b.next() })
+    });
+    let report = CollectReport { run, epoch, held: held.collect(), problems };
+    Collection { report, backlogs }
+}
+
+fn found(
+    disk: &dyn Disk,
+    dir: &std::path::Path,
+    agent: &AgentName,
+    wanted: &Wanted,
+) -> std::io::Result<Vec<Backlog>> {
+    let mut backlogs = backlogs(disk, dir, agent, &wanted.run)?;
+    for backlog in &mut backlogs {
+        backlog.segments.retain(|s| (s.origin.trial, s.origin.epoch) == (wanted.trial, wanted.epoch));
+    }
+    backlogs.retain(|backlog| !backlog.segments.is_empty());
+    Ok(backlogs)
+}
+
+impl Collection {
+    /// Begins to deliver it.
+    pub(super) fn deliver(self, wire: Wire, disk: Arc<dyn Disk>) -> Delivery {
+        let segments = self.backlogs.iter().flat_map(|b| b.segments.iter().cloned()).collect();
+        let (backlogs, courier) = (self.backlogs, Courier(wire));
+        let task = tokio::spawn(async move {
+            for backlog in &backlogs {
+                let mut told = String::new();
+                // The coordinator may not have heard yet what is held: until then it wants what came before, too.
+                while let Err(e) = deliver(backlog, Arc::clone(&disk), &courier).await {
+                    let reason = e.to_string();
+                    if reason != told {
+                        tracing::warn!("what was left of an earlier trial stays here for now: {reason}");
+                        told = reason;
+                    }
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        });
+        Delivery { epoch: self.report.epoch, segments, task }
+    }
+}
+
+impl Delivery {
+    /// The trial of this epoch is sealed: if it is this one, its segments go.
+    pub(super) fn sealed(&self, epoch: Epoch, disk: &dyn Disk) -> bool {
+        if self.epoch != epoch {
+            return false;
+        }
+        for segment in &self.segments {
+            if let Err(e) = segment.remove(disk) {
+                tracing::warn!("a sealed segment stays in the spool: {e}");
+            }
+        }
+        true
+    }
+}

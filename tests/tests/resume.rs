@@ -1,0 +1,152 @@
+//! The coordinator is killed, and the run is resumed: what was spooled is there with its real outcome, the trial that
+//! was under way is invalid and sent again, and the report is that of an undisturbed run.
+
+use std::collections::BTreeSet;
+
+use plimsoll_tests::{
+    Agent, Coordinator, Engine, Finished, Results, Running, Signal, brief, by, count, eventually, free_port,
+    list, text,
+};
+use serde_json::{Value, json};
+
+const USAGE: i32 = 2;
+const INVALID: i32 = 4;
+
+fn sweep(engine: &Engine) -> Coordinator {
+    Coordinator::sweep()
+        .relaxed()
+        .engine(engine.url())
+        .workload(&[json!({"prompt": "hold fast", "max_tokens": 4})])
+        .line("--rates 20,40 --requests 60 --repeats 1")
+}
+
+/// Killed when the engine has seen `requests` of its run.
+fn killed_after(requests: usize, engine: &Engine, mut running: Running) -> Finished {
+    eventually("requests at the engine", || (engine.log().len() > requests).then_some(()));
+    running.signal(Signal::KILL);
+    let killed = running.finish();
+    assert_eq!(killed.ended.code, None, "{}", killed.story());
+    killed
+}
+
+/// Rate, repeat, seed and digests of the trials that count.
+fn schedules(results: &Results) -> BTreeSet<String> {
+    let again: BTreeSet<u64> = results.trials().iter().filter_map(|t| t["rerun_of"].as_u64()).collect();
+    let standing = results.trials().iter().filter(|t| !again.contains(&count(t, "/trial")));
+    let of = |t: &Value| {
+        ["offered_rate", "repeat", "seed", "schedule_sha256", "workload_sha256"]
+            .map(|f| t[f].to_string())
+            .join(" ")
+    };
+    standing.map(of).collect()
+}
+
+/// What holds of a run of [`sweep`] that was disturbed once, in a trial, and resumed.
+fn whole(results: &Results, undisturbed: &Results) {
+    assert_eq!(schedules(results), schedules(undisturbed));
+    let disturbed: Vec<_> =
+        results.trials().iter().filter(|t| text(&t["summary"], "/validity/verdict") == "invalid").collect();
+    let [trial] = disturbed.as_slice() else { panic!("{disturbed:#?}") };
+    let reasons = by(list(&trial["summary"], "/validity/reasons"), "/kind");
+    assert!(reasons.contains_key("coordinator_restarted"), "{reasons:?}");
+    let again: Vec<_> = results.trials().iter().filter(|t| t["rerun_of"] == trial["trial"]).collect();
+    assert_eq!(again.len(), 1, "it was not sent again once");
+    for trial in results.trials().iter().filter(|t| t["trial"] != trial["trial"]) {
+        assert_eq!(count(&trial["summary"], "/successful"), 60, "{:#}", trial["summary"]["validity"]);
+    }
+    assert_ne!(text(&results.report, "/knee/case"), "undecided");
+    let resumed = list(&results.report, "/experiment/resumed");
+    assert_eq!(resumed.len(), 1);
+}
+
+/// What the traces of the disturbed trial say against the engine's own log.
+fn judged_by_the_engine(results: &Results, engine: &Engine, disturbed: u64) {
+    let log = engine.log_of(results.run(), disturbed);
+    // RUN/TRIAL/INDEX.
+    let index = |line: &Value| -> u64 {
+        text(line, "/request_id").rsplit('/').next().and_then(|i| i.parse().ok()).expect("an index")
+    };
+    let finished: BTreeSet<u64> = log.iter().filter(|l| l["outcome"] == "finished").map(index).collect();
+    let seen: BTreeSet<u64> = log.iter().map(index).collect();
+    assert_eq!(seen.len(), log.len(), "an arrival was sent twice");
+    for trace in results.traces_of(disturbed) {
+        let index = count(trace, "/index");
+        match text(trace, "/outcome") {
+            "success" => assert!(finished.contains(&index), "{}", brief(trace)),
+            "not_dispatched" => assert!(!seen.contains(&index), "{}", brief(trace)),
+            "cancelled" | "agent_lost" => {}
+            _ => panic!("{}", brief(trace)),
+        }
+    }
+}
+
+#[test]
+fn agents_elsewhere_that_live_on_give_back_all_that_they_know() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "200"]);
+    let undisturbed = sweep(&engine).line("--local-agents 2").finish().expect_code(0).results();
+    let before = engine.log().len();
+    let listen = free_port().to_string();
+    let mut agents: Vec<Agent> = ["east", "west"].map(|name| Agent::start(name, &listen, &[])).into();
+    let running = sweep(&engine).args(["--agents", "2", "--listen", &listen]).start();
+    let killed = killed_after(before + 30, &engine, running);
+    let results = Coordinator::resume(&killed)
+        .finish()
+        .expect_code(0)
+        .expect_said(&["trial 0 was under way", "sent again", "again for trial 0"])
+        .results();
+    whole(&results, &undisturbed);
+    judged_by_the_engine(&results, &engine, 0);
+    // The agents know the fate of every arrival: what was in flight was cut, and what was not sent was not sent.
+    let outcomes = by(results.traces_of(0), "/outcome");
+    assert!(outcomes["success"] > 10, "{outcomes:?}");
+    assert!(!outcomes.contains_key("agent_lost"), "{outcomes:?}");
+    assert_eq!(count(&results.trials()[0]["summary"], "/synthetic_traces"), 0);
+    assert!(agents.iter_mut().all(|a| a.process.is_running()));
+    for agent in agents {
+        let left = walk(agent.folder());
+        assert!(!left.iter().any(|name| name.ends_with(".seg")), "sealed segments stay: {left:?}");
+    }
+}
+
+#[test]
+fn agents_of_the_coordinators_own_host_leave_their_spools_to_the_next() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "50"]);
+    let undisturbed = sweep(&engine).line("--local-agents 2").finish().expect_code(0).results();
+    let before = engine.log().len();
+    let killed = killed_after(before + 30, &engine, sweep(&engine).line("--local-agents 2").start());
+    let results = Coordinator::resume(&killed).finish().expect_code(0).results();
+    whole(&results, &undisturbed);
+    judged_by_the_engine(&results, &engine, 0);
+    assert!(by(results.traces_of(0), "/outcome")["success"] > 10);
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_and_one_that_is_over_does_not() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "5"]);
+    let mut running = sweep(&engine).line("--header x-note:planted").start();
+    eventually("requests at the engine", || (engine.log().len() > 10).then_some(()));
+    running.signal(Signal::INT);
+    let stopped = running.finish().expect_code(130);
+    // What may be secret was not kept, and what was asked for cannot be something else.
+    Coordinator::resume(&stopped).finish().expect_code(USAGE).expect_said(&["--header x-note: …"]);
+    let typed = ["--header", "x-note:planted"];
+    let other = Coordinator::resume(&stopped).args(typed).line("--max-tokens 9").finish();
+    other.expect_code(INVALID).expect_said(&["default_max_tokens", "cannot go on as the same run"]);
+    let resumed = Coordinator::resume(&stopped).args(typed).finish().expect_code(0);
+    let results = resumed.results();
+    assert_eq!(results.trials().len(), 3);
+    let counted: Vec<u64> = results.trials().iter().map(|t| count(&t["summary"], "/successful")).collect();
+    assert_eq!(counted[1..], [60, 60]);
+    Coordinator::resume(&resumed).finish().expect_code(1).expect_said(&["is finished"]);
+}
+
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => names.extend(walk(&path)),
+            path => names.push(path.display().to_string()),
+        }
+    }
+    names
+}
