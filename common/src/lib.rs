@@ -15,6 +15,7 @@ pub mod disk;
 pub mod fleet;
 pub mod ids;
 pub mod knee;
+pub mod lease;
 pub mod metrics;
 pub mod offset;
 pub mod plan;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::clock::Clock;
 use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
+use common::lease::Holder;
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
     coordinator_message::Kind as Hear,
@@ -27,9 +28,6 @@ use crate::load::run::Stop;
 use crate::load::thread::Report;
 use crate::probe;
 
-/// Heartbeats without an answer are remembered this far back.
-const HEARTBEATS_KEPT: usize = 64;
-
 /// What tasks of this session have found out. A few at a time: one fetch, one check.
 enum Found {
     Fetched(Epoch, Result<Fetched, String>),
@@ -41,10 +39,8 @@ struct Session<'a> {
     agent: &'a mut Agent,
     link: Link,
     found: mpsc::Sender<Found>,
-    /// When each heartbeat was sent (boot time): a lease counts from there.
-    heartbeats: std::collections::VecDeque<(u64, Nanos)>,
-    beats: u64,
-    lease: Nanos,
+    /// By boot time.
+    lease: Holder,
     probes: JoinHandle<()>,
 }
 
@@ -61,11 +57,11 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
         agent.delivery = None;
         agent.clock_model.forget();
     }
-    let lease = Nanos(welcome.lease_ns);
-    agent.lease_until.store((link.hello_sent + lease).0, Ordering::Release);
+    let lease = Holder::new(Nanos(welcome.lease_ns), link.hello_sent);
+    agent.lease_until.store(lease.until().0, Ordering::Release);
     tracing::info!("joined {} (version {})", agent.config.join, welcome.coordinator_version);
     let probes = tokio::spawn(agent.clock_model.clone().keep(link.clock.clone()));
-    let mut session = Session { agent, link, found, heartbeats: Default::default(), beats: 0, lease, probes };
+    let mut session = Session { agent, link, found, lease, probes };
     if let Err(reason) = session.resume().await {
         return SessionEnd::Lost(reason);
     }
@@ -195,21 +191,16 @@ impl Session<'_> {
     }
 
     async fn beat(&mut self) -> Step {
-        self.beats += 1;
-        self.heartbeats.push_back((self.beats, self.agent.config.clock.boottime()));
-        if self.heartbeats.len() > HEARTBEATS_KEPT {
-            self.heartbeats.pop_front();
-        }
+        let number = self.lease.beat(self.agent.config.clock.boottime());
         let progress = self.agent.trial.as_ref().map(|t| (&t.counters.progress()).into());
-        self.say(Say::Heartbeat(Heartbeat { number: self.beats, progress })).await
+        self.say(Say::Heartbeat(Heartbeat { number, progress })).await
     }
 
     async fn hear(&mut self, kind: Hear) -> Step {
         match kind {
             Hear::Lease(lease) => {
-                if let Some(&(_, sent)) = self.heartbeats.iter().find(|(number, _)| *number == lease.number) {
-                    self.agent.lease_until.fetch_max((sent + self.lease).0, Ordering::AcqRel);
-                }
+                self.lease.answered(lease.number);
+                self.agent.lease_until.store(self.lease.until().0, Ordering::Release);
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
             Hear::EngineOrder(order) => self.engine_order(order)?,

@@ -20,7 +20,7 @@ pub enum FromAgent {
     /// Knows when to start.
     Armed(Epoch),
     /// Every arrival has its trace.
-    Drained(DrainReport),
+    Drained(Box<DrainReport>),
     /// What it holds of a trial whose coordinator was lost.
     Collected(Box<CollectReport>),
     /// The trial cannot go on there.

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::fleet::{EngineCard, Introduction};
 use common::ids::{AgentName, Nanos};
-
-/// After the lease, until an agent is declared lost: it must have noticed first.
-const MARGIN: Nanos = Nanos(1_500_000_000);
+use common::lease::is_lost;
 
 /// Agents that send no load take no place. So many there are at the most: more is a mistake.
 const MAX_OBSERVERS: usize = 64;
@@ -157,8 +155,7 @@ impl Registry {
 
     /// Takes out and gives those of whom nothing was heard for too long: why, and whether a run needs them.
     pub fn expire(&mut self, now: Nanos) -> Vec<(AgentName, String, bool)> {
-        let limit = self.lease + MARGIN;
-        let silent = |m: &Member| now - m.last_heard > limit;
+        let silent = |m: &Member| is_lost(self.lease, m.last_heard, now);
         let lost: Vec<(AgentName, String, bool)> = self
             .members
             .iter()
@@ -189,6 +186,7 @@ mod tests {
     use super::*;
     use common::fleet::HostFacts;
     use common::ids::Incarnation;
+    use common::lease::MARGIN;
 
     const LEASE: Nanos = Nanos(15_000_000_000);
 

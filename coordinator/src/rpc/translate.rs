@@ -16,7 +16,7 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
         Wire::EngineState(s) => FromAgent::Engine(Box::new(EngineState::try_from(s)?)),
         Wire::Ready(r) => FromAgent::Ready(ReadyReport::try_from(r)?),
         Wire::Armed(a) => FromAgent::Armed(Epoch(a.epoch)),
-        Wire::Drained(d) => FromAgent::Drained(DrainReport::try_from(d)?),
+        Wire::Drained(d) => FromAgent::Drained(Box::new(DrainReport::try_from(d)?)),
         Wire::Collected(c) => FromAgent::Collected(Box::new(CollectReport::try_from(c)?)),
         Wire::TrialFailed(f) => {
             FromAgent::Failed { epoch: Epoch(f.epoch), stage: f.stage, message: f.message }

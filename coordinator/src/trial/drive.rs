@@ -183,7 +183,7 @@ fn translate(agent: AgentName, said: FromAgent, epoch: Epoch) -> Event {
     match said {
         FromAgent::Ready(r) if r.epoch == epoch => Event::Ready(agent, r),
         FromAgent::Armed(e) if e == epoch => Event::Armed(agent),
-        FromAgent::Drained(d) if d.epoch == epoch => Event::Drained(agent, d),
+        FromAgent::Drained(d) if d.epoch == epoch => Event::Drained(agent, *d),
         FromAgent::Engine(state) if state.stage == EngineStage::Died => Event::EngineDied(state.message),
         FromAgent::Failed { epoch: e, stage, message } if e == epoch => {
             Event::Failed(agent, format!("{stage}: {message}"))
