@@ -53,7 +53,7 @@ OURS = {
 OURS_FOR_TESTS = {"agent": {"fake-cuda", "fake-nvml"}, "engines": {"agent", "common"}}
 
 # Taken as a dev-dependency only, by every crate but the tests.
-DEV_ONLY = set("criterion insta proptest trycmd turmoil".split())
+DEV_ONLY = set("criterion insta proptest rcgen trycmd turmoil".split())
 DEV_TOOLS = DEV_ONLY | {"serde_json", "tempfile"}
 ERRORS_AND_LOGS = set("anyhow thiserror tracing tracing-subscriber".split())
 SERIALISATION = set("postcard serde serde_json toml".split())
@@ -80,7 +80,7 @@ EXTERNAL = {
     | DEV_TOOLS,
     "agent": set(
         "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util humantime hyper"
-        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix sha2 zstd".split()
+        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls-native-certs sha2 tokio-rustls zstd".split()
     )
     | ERRORS_AND_LOGS
     | SERIALISATION
@@ -88,7 +88,8 @@ EXTERNAL = {
     | WIRE
     | DEV_TOOLS,
     "sim-engine": set(
-        "axum bytes clap futures-core futures-util http http-body-util hyper rustix tokio tokio-stream ureq".split()
+        "axum bytes clap futures-core futures-util http http-body-util hyper rustix tokio tokio-rustls tokio-stream"
+        " ureq".split()
     )
     | ERRORS_AND_LOGS
     | SERIALISATION
@@ -140,6 +141,12 @@ PATHS = (
         "hyper",
         ("agent/src/engine", "examples", "tests"),
         "the measured path owns its connections; elsewhere use a client that hides them",
+    ),
+    Path(
+        "tls",
+        "tokio_rustls",
+        ("agent/src/engine", "agent/tests", "examples/sim-engine/src/tls", "tests"),
+        "whom an agent trusts is decided in one place, beside the measured path",
     ),
     Path(
         "clock",

@@ -13,7 +13,7 @@ use common::fleet::Introduction;
 use common::ids::{AgentName, Incarnation, Nanos};
 use tokio::sync::watch;
 
-use crate::engine::Secret;
+use crate::engine::{Access, Secret, Tls, TlsFiles};
 use crate::host;
 use crate::launch::{Keeping, Launcher, Recipe};
 use crate::session::{self, AgentConfig};
@@ -49,6 +49,30 @@ pub struct Options {
     /// File with the engine's API key [default: the environment's OPENAI_API_KEY, if set]
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
+
+    /// PEM file of the authorities that may vouch for an https engine, instead of those that this host trusts
+    #[arg(long, value_name = "FILE", env = "PLIMSOLL_ENGINE_CA", help_heading = "Engine")]
+    pub engine_ca: Option<PathBuf>,
+
+    /// PEM file of this agent's certificate, for an https engine that asks for one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PLIMSOLL_ENGINE_CERT",
+        requires = "engine_key",
+        help_heading = "Engine"
+    )]
+    pub engine_cert: Option<PathBuf>,
+
+    /// PEM file of its key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PLIMSOLL_ENGINE_KEY",
+        requires = "engine_cert",
+        help_heading = "Engine"
+    )]
+    pub engine_key: Option<PathBuf>,
 
     /// Recipe of the engine that this agent launches and stops, on this host (see deploy/engines)
     #[arg(long, value_name = "FILE", help_heading = "Engine")]
@@ -187,14 +211,17 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     // Held to the end of the process: what is in the folder is this agent's alone.
     let _lock = lock(&spool, &*clock)?;
     let api_key = secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?;
+    let tls =
+        TlsFiles { ca: options.engine_ca.clone(), identity: options.engine_cert.zip(options.engine_key) };
+    let access = Access { api_key, tls: Tls::read(&tls)? };
     let engine = match &options.engine {
         None => None,
         Some(path) => {
             let mut launcher = Launcher::new(spool.join("engine"), Arc::clone(&clock));
-            launcher.secrets.extend(api_key.clone());
+            launcher.secrets.extend(access.api_key.clone());
             let recipe = recipe(path, options.engine_overlay.as_deref(), &options.engine_var)?;
             let dialect = recipe.check_dialect(str::parse::<Dialect>)?;
-            Some(Keeping { recipe, dialect, launcher, agent: name.clone(), api_key: api_key.clone() })
+            Some(Keeping { recipe, dialect, launcher, agent: name.clone(), access: access.clone() })
         }
     };
     let config = AgentConfig {
@@ -211,7 +238,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         },
         once: options.once,
         token: secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?,
-        api_key,
+        access,
         clock,
         disk: Arc::new(OsDisk),
         engine,

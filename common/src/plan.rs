@@ -111,23 +111,57 @@ pub const RESERVED_BODY_FIELDS: &[&str] =
 pub const SECRET_HEADERS: &[&str] =
     &["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "x-admin-key"];
 
-/// An engine's address: `http://host[:port][/prefix]/v1`, without query, user or fragment.
+/// An engine's address: `http[s]://host[:port][/prefix]/v1`, without query, user or fragment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BaseUrl {
+    scheme: Scheme,
     host: String,
     port: u16,
     prefix: String,
 }
 
+/// How an engine is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP as it is.
+    Http,
+    /// HTTP inside TLS.
+    Https,
+}
+
+impl Scheme {
+    /// As it stands in a URL.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port of a URL that names none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// The scheme of `url` and what follows its `://`; none when it has another one.
+    fn split(url: &str) -> Option<(Self, &str)> {
+        let (name, rest) = url.split_once("://")?;
+        let scheme = [Self::Http, Self::Https].into_iter().find(|s| name.eq_ignore_ascii_case(s.name()))?;
+        Some((scheme, rest))
+    }
+}
+
 /// Why a base URL was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseUrlError {
-    /// TLS to the engine is not built yet.
-    #[error("{0}: https is not supported yet; use http:// or a local TLS proxy")]
-    Https(String),
-    /// Something other than http.
-    #[error("{0}: a base URL begins with http://, as in http://127.0.0.1:8000")]
+    /// Something other than http and https.
+    #[error("{0}: a base URL begins with http:// or https://, as in http://127.0.0.1:8000")]
     Scheme(String),
     /// No usable host or port.
     #[error("{0}: no usable host and port; expected something like http://127.0.0.1:8000/v1")]
@@ -145,14 +179,7 @@ pub enum BaseUrlError {
 impl FromStr for BaseUrl {
     type Err = BaseUrlError;
     fn from_str(url: &str) -> Result<Self, BaseUrlError> {
-        let lower = url.to_ascii_lowercase();
-        if lower.starts_with("https://") {
-            return Err(BaseUrlError::Https(url.to_owned()));
-        }
-        if !lower.starts_with("http://") {
-            return Err(BaseUrlError::Scheme(url.to_owned()));
-        }
-        let rest = &url["http://".len()..];
+        let (scheme, rest) = Scheme::split(url).ok_or_else(|| BaseUrlError::Scheme(hidden_user(url)))?;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         for (c, part) in [('?', "a query"), ('#', "a fragment")] {
             if rest.contains(c) {
@@ -161,11 +188,10 @@ impl FromStr for BaseUrl {
         }
         if authority.contains('@') {
             // Do not repeat the URL: what stands before the @ is a password.
-            let url = format!("http://…@{}", authority.rsplit('@').next().unwrap_or_default());
-            return Err(BaseUrlError::Part { url, part: "a user or password" });
+            return Err(BaseUrlError::Part { url: hidden_user(url), part: "a user or password" });
         }
-        let (host, port) =
-            split_authority(authority).ok_or_else(|| BaseUrlError::Authority(url.to_owned()))?;
+        let (host, port) = split_authority(authority, scheme.default_port())
+            .ok_or_else(|| BaseUrlError::Authority(url.to_owned()))?;
         let fine = |c: char| c.is_ascii_graphic();
         if !path.chars().all(fine) {
             return Err(BaseUrlError::Part {
@@ -175,15 +201,26 @@ impl FromStr for BaseUrl {
         }
         let path = path.trim_end_matches('/');
         let prefix = path.strip_suffix("/v1").unwrap_or(path);
-        Ok(Self { host: host.to_owned(), port, prefix: prefix.to_owned() })
+        Ok(Self { scheme, host: host.to_owned(), port, prefix: prefix.to_owned() })
     }
 }
 
-fn split_authority(authority: &str) -> Option<(&str, u16)> {
+/// The URL for a message: what stands before an `@` may be a password.
+fn hidden_user(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((before, rest)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            format!("{scheme}://…@{rest}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+fn split_authority(authority: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match authority.rsplit_once(':') {
         // The colons inside an IPv6 address are not a port's.
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok().filter(|&p| p != 0)?),
-        _ => (authority, 80),
+        _ => (authority, default_port),
     };
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let fine = match bare {
@@ -197,13 +234,19 @@ fn split_authority(authority: &str) -> Option<(&str, u16)> {
 }
 
 impl BaseUrl {
+    /// How the engine is spoken to.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
     /// Host for a name lookup: an IPv6 address stands without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Port, 80 unless given.
+    /// Port; the scheme's own unless given.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -230,7 +273,7 @@ impl BaseUrl {
 
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}{}/v1", self.host, self.port, self.prefix)
+        write!(f, "{}://{}:{}{}/v1", self.scheme.name(), self.host, self.port, self.prefix)
     }
 }
 
@@ -266,19 +309,24 @@ mod tests {
         let u: BaseUrl = "http://[::1]/api/v1".parse().unwrap();
         assert_eq!((u.host(), u.port(), u.authority().as_str()), ("::1", 80, "[::1]:80"));
         assert_eq!(u.beside_v1("/health"), "/api/health");
+        let u: BaseUrl = "HTTPS://engine.example/v1".parse().unwrap();
+        assert_eq!((u.scheme(), u.port()), (Scheme::Https, 443));
+        assert_eq!(u.to_string(), "https://engine.example:443/v1");
+        assert_eq!(u.to_string().parse(), Ok(u));
     }
 
     #[test]
     fn base_urls_that_cannot_work_are_refused_with_a_reason() {
         for (bad, says) in [
             ("127.0.0.1:8000", "begins with http://"),
-            ("https://x", "https is not supported"),
+            ("ftp://u:secret@x", "begins with http:// or https://"),
             ("http://", "no usable host"),
             ("http://:80", "no usable host"),
             ("http://h:0", "no usable host"),
             ("http://h:99999", "no usable host"),
             ("http://h/?a=1", "a query"),
             ("http://u:secret@h/", "a user or password"),
+            ("https://u:secret@h/", "a user or password"),
             ("http://h/a b", "blanks"),
         ] {
             let e = bad.parse::<BaseUrl>().expect_err(bad).to_string();

@@ -13,8 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::wait::{PATIENCE, poll};
 
 /// Variables that would change what is tested.
-const NOT_INHERITED: &[&str] =
-    &["PLIMSOLL_TOKEN", "OPENAI_API_KEY", "RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"];
+const NOT_INHERITED: &[&str] = &[
+    "PLIMSOLL_TOKEN",
+    "OPENAI_API_KEY",
+    "PLIMSOLL_ENGINE_CA",
+    "PLIMSOLL_ENGINE_CERT",
+    "PLIMSOLL_ENGINE_KEY",
+    "RUST_LOG",
+    "NO_COLOR",
+    "RUST_BACKTRACE",
+];
 
 /// The program `name` from the target folder of this test.
 ///

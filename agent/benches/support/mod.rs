@@ -35,7 +35,7 @@ impl Rig {
         let body = Requests::new(&target).body(&row);
         let config = ClientConfig {
             target,
-            api_key: None,
+            access: None.into(),
             agent: "bench".parse()?,
             run: "bench".parse()?,
             trial: "0".to_owned(),

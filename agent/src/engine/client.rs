@@ -17,14 +17,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::dialect::Answer;
 use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
-use common::plan::Target;
+use common::plan::{Scheme, Target};
 use common::trace::{Failure, FailureKind, Trace, Unsent};
 use http::Method;
 use http::header::SERVER;
+use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::access::Access;
 use super::connection::{Connection, Piece};
 use super::exchange::{Ended, Exchange, interrupted};
 use super::faults;
@@ -32,6 +34,7 @@ use super::pool::Pool;
 use super::requests::{self, HeadTemplate};
 use super::secret::Secret;
 use super::stream::{BodyEnd, Rules, Stream};
+use super::tls::{Session, TlsError};
 use super::trial_clock::TrialClock;
 
 /// Connections that are opened at the same time while warming: more would overflow an engine's accept queue.
@@ -46,7 +49,7 @@ pub struct ClientConfig {
     /// The engine and how it is asked.
     pub target: Target,
     /// Read by this agent from its own host; never from the plan.
-    pub api_key: Option<Secret>,
+    pub access: Access,
     /// Sent as `x-plimsoll-agent`.
     pub agent: AgentName,
     /// First part of `x-request-id`.
@@ -73,6 +76,9 @@ pub enum ConfigError {
     /// A name that ends up in a header.
     #[error("the {0} has characters that a header cannot carry")]
     Value(&'static str),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// An arrival that is ready to be sent.
@@ -97,6 +103,8 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     target: Target,
     api_key: Option<Secret>,
+    /// Of an https engine.
+    tls: Option<Session>,
     rules: Rules,
     head: HeadTemplate,
     clock: TrialClock,
@@ -113,12 +121,18 @@ impl Client {
     /// # Errors
     /// See [`ConfigError`].
     pub fn new(config: ClientConfig, clock: TrialClock) -> Result<Self, ConfigError> {
-        let ClientConfig { target, api_key, agent, run, trial } = config;
+        let ClientConfig { target, access, agent, run, trial } = config;
+        let Access { api_key, tls } = access;
+        let tls = match target.base_url.scheme() {
+            Scheme::Http => None,
+            Scheme::Https => Some(tls.session(&target.base_url)?),
+        };
         let head = HeadTemplate::new(&target, api_key.as_ref(), &agent, &run, &trial)?;
         Ok(Self(Arc::new(Inner {
             rules: Rules::of(&target),
             target,
             api_key,
+            tls,
             head,
             clock,
             pool: Pool::default(),
@@ -194,7 +208,7 @@ impl Client {
         let answer = async {
             let mut response = pin!(connection.start(request));
             let head = poll_fn(|cx| connection.poll_head(cx, response.as_mut()));
-            let (head, mut body) = head.await.map_err(|e| faults::before_head(&e))?.into_parts();
+            let (head, mut body) = head.await.map_err(|e| connection.before_head(&e))?.into_parts();
             let server = head.headers.get(SERVER).and_then(|s| s.to_str().ok()).map(str::to_owned);
             let mut bytes = Vec::new();
             loop {
@@ -290,16 +304,28 @@ impl Inner {
             let which = (first + offset) % addresses.len();
             // An address that swallows packets leaves the others their share of the time.
             let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-            match timeout(share, Connection::open(addresses[which], &self.clock)).await {
-                Ok(Ok(connection)) => {
+            let until = Instant::now() + share;
+            let opened = match timeout_at(until, Connection::socket(addresses[which])).await {
+                Ok(Ok(socket)) => self.speak(socket, until, limit).await,
+                Ok(Err(e)) => Err(e),
+                Err(_) => Err(failure.take().unwrap_or_else(late)),
+            };
+            match opened {
+                Ok(connection) => {
                     self.preferred.store(which, Ordering::Relaxed);
                     return Ok(connection);
                 }
-                Ok(Err(e)) if e.kind == FailureKind::LocalLimit => return Err(e),
-                Ok(Err(e)) => failure = Some(e),
-                Err(_) => failure = failure.or_else(|| Some(late())),
+                Err(e) if e.kind == FailureKind::LocalLimit => return Err(e),
+                Err(e) => failure = Some(e),
             }
         }
         Err(failure.unwrap_or_else(late))
+    }
+
+    /// HTTP over a socket, inside TLS where the engine is an https one.
+    async fn speak(&self, socket: TcpStream, until: Instant, limit: Duration) -> Result<Connection, Failure> {
+        let Some(session) = &self.tls else { return Connection::plain(socket, &self.clock).await };
+        let shaken = timeout_at(until, Connection::inside_tls(socket, session, &self.clock)).await;
+        shaken.unwrap_or_else(|_| Err(session.late(limit.as_secs_f64())))
     }
 }

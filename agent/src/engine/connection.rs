@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use common::trace::Failure;
+use common::trace::{Failure, FailureKind};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
@@ -18,7 +18,8 @@ use hyper::client::conn::http1;
 use tokio::net::TcpStream;
 
 use super::faults;
-use super::io::{Meter, MeteredIo, Socket};
+use super::io::{Meter, MeteredIo, Socket, Stamped};
+use super::tls::Session;
 use super::trial_clock::TrialClock;
 
 /// The most that hyper holds of what it has not handed out. Endless heads end here.
@@ -32,6 +33,8 @@ pub(super) struct Connection {
     /// None once HTTP has finished with the socket. Boxed, because a connection is moved from the pool and back.
     http: Option<Box<http1::Connection<MeteredIo, Full<Bytes>>>>,
     meter: Arc<Meter>,
+    /// Of a connection inside TLS.
+    tls: Option<Session>,
 }
 
 /// What a body gives next.
@@ -45,8 +48,8 @@ pub(super) enum Piece {
 }
 
 impl Connection {
-    /// Connects to `address`. The caller sets the time limit.
-    pub(super) async fn open(address: SocketAddr, clock: &TrialClock) -> Result<Self, Failure> {
+    /// A socket that is connected to `address`. The caller sets the time limit.
+    pub(super) async fn socket(address: SocketAddr) -> Result<TcpStream, Failure> {
         let failed = |e| faults::connect(address, &e);
         let stream = TcpStream::connect(address).await.map_err(failed)?;
         // A request must not wait for the acknowledgement of what was sent before it.
@@ -55,17 +58,50 @@ impl Connection {
             // TCP connects a socket to itself when nobody listens and the port drawn for it happens to be the target.
             return Err(failed(std::io::ErrorKind::ConnectionRefused.into()));
         }
-        Self::over(stream, clock).await
+        Ok(stream)
     }
 
     /// HTTP over a socket that is connected.
-    pub(super) async fn over(socket: impl Socket + 'static, clock: &TrialClock) -> Result<Self, Failure> {
+    pub(super) async fn plain(socket: impl Socket + 'static, clock: &TrialClock) -> Result<Self, Failure> {
         let meter = Arc::new(Meter::new(clock.clone()));
-        let io = MeteredIo::new(socket, Arc::clone(&meter));
+        let socket = Stamped::new(socket, Arc::clone(&meter));
+        Self::http(socket, meter, None).await
+    }
+
+    /// HTTP inside TLS over a socket that is connected, when its handshake is over. The caller sets the time limit.
+    pub(super) async fn inside_tls(
+        socket: impl Socket + 'static,
+        session: &Session,
+        clock: &TrialClock,
+    ) -> Result<Self, Failure> {
+        let meter = Arc::new(Meter::new(clock.clone()));
+        let socket = session.handshake(Stamped::new(socket, Arc::clone(&meter))).await?;
+        Self::http(socket, meter, Some(session.clone())).await
+    }
+
+    async fn http(
+        stream: impl Socket + 'static,
+        meter: Arc<Meter>,
+        tls: Option<Session>,
+    ) -> Result<Self, Failure> {
+        let io = MeteredIo::new(stream, Arc::clone(&meter));
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_BUFFER_BYTES).max_header_size(MAX_HEAD_BYTES);
         let (sender, http) = builder.handshake(io).await.map_err(|e| faults::before_head(&e))?;
-        Ok(Self { sender, http: Some(Box::new(http)), meter })
+        Ok(Self { sender, http: Some(Box::new(http)), meter, tls })
+    }
+
+    /// What it means that HTTP ended with `error` before a response head.
+    ///
+    /// An engine that wants a client's certificate says so only after the client takes the handshake for done, and
+    /// what it says may be lost to the reset that follows.
+    pub(super) fn before_head(&self, error: &hyper::Error) -> Failure {
+        let failure = faults::before_head(error);
+        let refused = matches!(failure.kind, FailureKind::Reset | FailureKind::Tls);
+        match &self.tls {
+            Some(session) if refused && !self.meter.has_ever_answered() => session.refused(failure),
+            _ => failure,
+        }
     }
 
     /// Stamps and counts of the socket.

@@ -93,6 +93,7 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
         if was_idle && soon && !connection.meter().has_answered() && failure.kind == FailureKind::Reset {
             return Ended::ClosedWhileIdle;
         }
+        let failure = connection.before_head(error);
         // The instant at which the socket said so, where it was the socket.
         self.stream.fail(connection.meter().activity_at().max(written.unwrap_or(now)), failure);
         Ended::Over(None)

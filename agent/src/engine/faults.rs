@@ -11,11 +11,11 @@ use common::trace::{Failure, FailureKind};
 use rustix::io::Errno;
 
 use super::stream::BodyEnd;
+use super::tls;
 
 /// A connection that could not be made.
 pub(super) fn connect(to: impl Display, error: &io::Error) -> Failure {
-    let kind = if is_local_limit(error) { FailureKind::LocalLimit } else { FailureKind::Connect };
-    Failure::new(kind, format!("connect to {to}: {}", plain(error)))
+    Failure::new(kind_of(error, FailureKind::Connect), format!("connect to {to}: {}", plain(error)))
 }
 
 /// A request to which no response head came.
@@ -35,7 +35,12 @@ pub(super) fn before_head(error: &hyper::Error) -> Failure {
 
 /// A response whose body went wrong.
 pub(super) fn in_body(error: &hyper::Error) -> BodyEnd {
-    match io_cause(error) {
+    let cause = io_cause(error);
+    // Before the others: rustls calls it invalid data, as a chunked body that is malformed.
+    if let Some(failure) = cause.and_then(tls::in_flight) {
+        return BodyEnd::Broken(failure);
+    }
+    match cause {
         Some(cause) if cause.kind() == ErrorKind::UnexpectedEof => BodyEnd::Truncated,
         Some(cause) if matches!(cause.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
             let message = format!("the chunked body is malformed: {}", plain(cause));
@@ -56,8 +61,19 @@ pub(super) fn cancelled() -> Failure {
 }
 
 fn broken(cause: &io::Error) -> Failure {
-    let kind = if is_local_limit(cause) { FailureKind::LocalLimit } else { FailureKind::Reset };
-    Failure::new(kind, plain(cause))
+    if let Some(failure) = tls::in_flight(cause) {
+        return failure;
+    }
+    if cause.kind() == ErrorKind::UnexpectedEof {
+        // rustls says it at length, with a link: inside TLS a connection ends with a word, and this one did not.
+        return Failure::new(FailureKind::Reset, "the connection was closed");
+    }
+    Failure::new(kind_of(cause, FailureKind::Reset), plain(cause))
+}
+
+/// `otherwise`, unless this host ran out of something.
+pub(super) fn kind_of(error: &io::Error, otherwise: FailureKind) -> FailureKind {
+    if is_local_limit(error) { FailureKind::LocalLimit } else { otherwise }
 }
 
 /// This host has no more ports, files or memory: not the engine's fault, nor the network's.
@@ -78,7 +94,7 @@ fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
 }
 
 /// "connection refused", not "Connection refused (os error 111)".
-fn plain(error: &io::Error) -> String {
+pub(super) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

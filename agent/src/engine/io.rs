@@ -4,6 +4,15 @@
 //! has to be taken where the read happens: here. The gate lets one read through at a time, and whoever drives the
 //! connection opens it only when everything that earlier reads brought has been seen. So the last stamp is always the
 //! stamp of the bytes in hand, whatever hyper does between (`stamp_tests`).
+//!
+//! Two layers, because TLS may lie between them:
+//! - [`Stamped`] is the socket itself. It takes the stamps: of the read of the network, not of the decryption.
+//! - [`MeteredIo`] is what hyper reads. It holds the gate and counts what came out of it.
+//!
+//! Inside TLS one read of the socket may bring several records, which come out of the gate one by one: they all have
+//! the stamp and the number of that read. A record that takes several reads has the stamp of the last of them, for
+//! before that nobody could read a byte of it. The socket is read only when nothing is left of what it brought before
+//! (`tls::records`), so the last stamp is that of the bytes in hand there, too (`tls_stamp_tests`).
 
 use std::cell::RefCell;
 use std::io;
@@ -34,14 +43,17 @@ thread_local! {
 pub(super) struct Meter {
     clock: TrialClock,
     may_read: AtomicBool,
-    /// Reads that returned anything: bytes, end of file or an error.
+    /// Reads by hyper that returned anything: bytes, end of file or an error.
     activity: AtomicU64,
+    /// Those of them that brought bytes of HTTP.
+    answers: AtomicU64,
+    /// `answers` when the current request began.
+    answers_before: AtomicU64,
+    /// The socket's last read that returned anything, or write that failed.
     activity_at: AtomicU64,
-    /// Reads that brought bytes.
+    /// Reads of the socket that brought bytes.
     reads: AtomicU64,
     read_at: AtomicU64,
-    /// `reads` when the current request began.
-    reads_before: AtomicU64,
     first_write_at: AtomicU64,
 }
 
@@ -54,10 +66,11 @@ impl Meter {
             clock,
             may_read: AtomicBool::new(false),
             activity: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            answers_before: AtomicU64::new(0),
             activity_at: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             read_at: AtomicU64::new(0),
-            reads_before: AtomicU64::new(0),
             first_write_at: AtomicU64::new(NEVER),
         }
     }
@@ -65,7 +78,7 @@ impl Meter {
     /// A request begins on this connection.
     pub(super) fn begin(&self) {
         self.first_write_at.store(NEVER, Relaxed);
-        self.reads_before.store(self.reads.load(Relaxed), Relaxed);
+        self.answers_before.store(self.answers.load(Relaxed), Relaxed);
     }
 
     /// Lets one read through, or none.
@@ -73,7 +86,7 @@ impl Meter {
         self.may_read.store(open, Relaxed);
     }
 
-    /// Changes whenever a read returned.
+    /// Changes whenever a read by hyper returned.
     pub(super) fn activity(&self) -> u64 {
         self.activity.load(Relaxed)
     }
@@ -88,9 +101,14 @@ impl Meter {
         Read { at: Nanos(self.read_at.load(Relaxed)), number: self.reads.load(Relaxed) }
     }
 
-    /// Bytes came since the request began.
+    /// Bytes of HTTP came since the request began. What TLS says for itself is no answer.
     pub(super) fn has_answered(&self) -> bool {
-        self.reads.load(Relaxed) != self.reads_before.load(Relaxed)
+        self.answers.load(Relaxed) != self.answers_before.load(Relaxed)
+    }
+
+    /// Bytes of HTTP have come at any time.
+    pub(super) fn has_ever_answered(&self) -> bool {
+        self.answers.load(Relaxed) > 0
     }
 
     /// When the socket accepted the request's first byte.
@@ -98,14 +116,22 @@ impl Meter {
         Some(self.first_write_at.load(Relaxed)).filter(|&at| at != NEVER).map(Nanos)
     }
 
-    fn on_read(&self, bytes: usize) {
+    /// The socket's read returned.
+    fn on_socket_read(&self, bytes: usize) {
         let now = self.clock.now().0;
-        self.may_read.store(false, Relaxed);
-        self.activity.store(self.activity.load(Relaxed) + 1, Relaxed);
         self.activity_at.store(now, Relaxed);
         if bytes > 0 {
             self.reads.store(self.reads.load(Relaxed) + 1, Relaxed);
             self.read_at.store(now, Relaxed);
+        }
+    }
+
+    /// hyper's read returned.
+    fn on_read(&self, bytes: usize) {
+        self.may_read.store(false, Relaxed);
+        self.activity.store(self.activity.load(Relaxed) + 1, Relaxed);
+        if bytes > 0 {
+            self.answers.store(self.answers.load(Relaxed) + 1, Relaxed);
         }
     }
 
@@ -126,6 +152,60 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
 /// A socket that reports to a [`Meter`].
+pub(super) struct Stamped<S> {
+    socket: S,
+    meter: Arc<Meter>,
+}
+
+impl<S: Socket> Stamped<S> {
+    pub(super) fn new(socket: S, meter: Arc<Meter>) -> Self {
+        Self { socket, meter }
+    }
+}
+
+impl<S: Socket> AsyncRead for Stamped<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = into.filled().len();
+        let result = ready!(Pin::new(&mut this.socket).poll_read(cx, into));
+        this.meter.on_socket_read(into.filled().len() - before);
+        Poll::Ready(result)
+    }
+}
+
+impl<S: Socket> AsyncWrite for Stamped<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write(cx, bytes);
+        this.meter.on_write(&written);
+        written
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write_vectored(cx, bytes);
+        this.meter.on_write(&written);
+        written
+    }
+}
+
+/// What hyper reads and writes: a [`Stamped`] socket, or TLS over one, behind the gate.
 pub(super) struct MeteredIo {
     stream: Box<dyn Socket>,
     meter: Arc<Meter>,
@@ -161,10 +241,7 @@ impl hyper::rt::Read for MeteredIo {
 
 impl hyper::rt::Write for MeteredIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.meter.on_write(&written);
-        written
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -186,9 +263,6 @@ impl hyper::rt::Write for MeteredIo {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
-        this.meter.on_write(&written);
-        written
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bytes)
     }
 }

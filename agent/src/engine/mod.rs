@@ -10,29 +10,32 @@
 //!   (with `evidence` for tokens, `transcript` for text) and decides how the request ended. These are pure: no I/O,
 //!   no clock, no runtime.
 //! - [`requests`] makes head and body of a request.
-//! - `io` reads and writes the socket and takes the stamps, `connection` drives HTTP over it, `exchange` carries one
+//! - `io` reads and writes the socket and takes the stamps, [`tls`] lies over it for an https engine, `connection` drives HTTP over it, `exchange` carries one
 //!   request on one connection with its deadlines (`alarm`), all in the request's own task; `pool` keeps connections
 //!   that may be used again, `faults` names what went wrong.
 //! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one.
 //!
 //! What it must never do: retry (but for the one replacement of a connection that was closed while idle), follow a
 //! redirect, wait for anything but this request, count an event as a token, turn an unknown number into 0, let a
-//! secret into a trace, or grow without bound because of what an engine sends. `hyper` is named only here.
+//! secret into a trace, or grow without bound because of what an engine sends. `hyper` and `tokio_rustls` are named
+//! only here.
 //!
 //! A request in flight holds its text, 16 bytes for each content event and what HTTP has buffered. Whatever an engine
 //! sends, this stays below 8 MiB of text, 16 MiB of stamps, 128 KiB of buffer and twice 16 MiB for an unfinished event.
 //!
 //! Guarded by: `sse` (any split of the bytes gives the same events) and, in `tests/engine/`, `captures` (recorded bytes
 //! of real engines), `dialects` (shapes from bug reports), `failures` (every failure kind over real sockets),
-//! `connections` (reuse and replacement) and `garbage` (no bytes make it panic); `stamp_tests`, with `stamps` there
-//! (each event carries the stamp of the read that completed it).
+//! `connections` (reuse and replacement) and `garbage` (no bytes make it panic); `stamp_tests` and
+//! `tls_stamp_tests`, with `stamps` there (each event carries the stamp of the read that completed it); `tls` there.
 
+pub mod access;
 pub mod client;
 pub mod events;
 pub mod requests;
 pub mod secret;
 pub mod sse;
 pub mod stream;
+pub mod tls;
 pub mod trial_clock;
 
 mod alarm;
@@ -44,9 +47,13 @@ mod io;
 mod pool;
 #[cfg(test)]
 mod stamp_tests;
+#[cfg(test)]
+mod tls_stamp_tests;
 mod transcript;
 
+pub use access::Access;
 pub use client::{Client, ClientConfig, ConfigError, Outgoing};
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;
+pub use tls::{Tls, TlsFiles};
 pub use trial_clock::TrialClock;

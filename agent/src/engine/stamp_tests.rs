@@ -72,7 +72,7 @@ impl AsyncWrite for Script {
 
 /// How the body is framed.
 #[derive(Debug, Clone, Copy)]
-enum Framing {
+pub(super) enum Framing {
     /// One HTTP chunk for so many events.
     Chunked(usize),
     Length,
@@ -80,7 +80,7 @@ enum Framing {
 }
 
 /// The bytes of an answer of `n` text events, and where each of them ends.
-fn answer(n: usize, framing: Framing) -> (Vec<u8>, Vec<usize>) {
+pub(super) fn answer(n: usize, framing: Framing) -> (Vec<u8>, Vec<usize>) {
     let events: Vec<String> =
         (0..n).map(|i| format!("data: {{\"choices\":[{{\"text\":\"{i} \"}}]}}\n\n")).collect();
     let done = String::from("data: [DONE]\n\n");
@@ -131,9 +131,8 @@ fn stamp(sizes: &[usize], end: usize) -> Nanos {
     Nanos((before.count() as u64 + 1) * 1000)
 }
 
-fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
-    let manual = Arc::new(ManualClock::at(Nanos::ZERO));
-    let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
+/// A request that nothing ends but its answer.
+pub(super) fn patient() -> Stream {
     let forever = Nanos::from_secs(1000);
     let rules = Rules {
         sends_done: true,
@@ -149,7 +148,13 @@ fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
         requested_tokens: 1,
         prompt_tokens: None,
     };
-    let mut stream = Stream::new(rules, unsent, Nanos(0), false, 0);
+    Stream::new(rules, unsent, Nanos(0), false, 0)
+}
+
+fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
+    let manual = Arc::new(ManualClock::at(Nanos::ZERO));
+    let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
+    let mut stream = patient();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let script = Script {
@@ -162,7 +167,7 @@ fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
             waited: false,
             asked: false,
         };
-        let connection = Connection::over(script, &clock).await.unwrap();
+        let connection = Connection::plain(script, &clock).await.unwrap();
         let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Died, Engine, LaunchError, Launcher, Recipe};
-use crate::engine::Secret;
+use crate::engine::Access;
 use crate::probe;
 
 /// Orders that wait: a coordinator gives one at a time.
@@ -42,8 +42,8 @@ pub struct Keeping {
     pub launcher: Launcher,
     /// Of this agent.
     pub agent: AgentName,
-    /// Of the engine.
-    pub api_key: Option<Secret>,
+    /// What this agent brings to the engine.
+    pub access: Access,
 }
 
 /// An engine that is kept. Dropped, it is stopped with its grace by nobody who waits.
@@ -275,11 +275,11 @@ impl Keeper {
 
     /// Whether it is ready: a status, or why there is none.
     fn ask(&self) -> impl Future<Output = Result<u16, String>> + use<> {
-        let Keeping { recipe, agent, api_key, launcher, .. } = &self.keeping;
-        let (url, path, agent, key) =
-            (recipe.base_url.clone(), self.ready_path(), agent.clone(), api_key.clone());
+        let Keeping { recipe, agent, access, launcher, .. } = &self.keeping;
+        let (url, path, agent, access) =
+            (recipe.base_url.clone(), self.ready_path(), agent.clone(), access.clone());
         let clock: Arc<dyn Clock> = Arc::clone(&launcher.clock);
-        async move { probe::status(&url, &path, agent, key, clock).await }
+        async move { probe::status(&url, &path, agent, access, clock).await }
     }
 
     /// Waits until it is ready, and says how that goes.

@@ -19,7 +19,7 @@ use super::counters::Counters;
 use super::pacer::{Guard, PaceEnd, pace};
 use super::run::{Orders, Pace, Part, Sender, Stop, run};
 use super::warmup::{self, StageError};
-use crate::engine::{Client, ClientConfig, Prepared, Requests, Secret, TrialClock};
+use crate::engine::{Access, Client, ClientConfig, Prepared, Requests, TrialClock};
 use crate::health::canary::{self, Samples};
 use crate::health::evidence::{self, Snapshot};
 use crate::spool::{SpoolState, SpoolWriter};
@@ -41,8 +41,8 @@ pub struct Setup {
     pub workload: Arc<Workload>,
     /// This agent.
     pub agent: AgentName,
-    /// Read on this host.
-    pub api_key: Option<Secret>,
+    /// What this agent brings to the engine.
+    pub access: Access,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Boot time until which the lease holds.
@@ -132,12 +132,12 @@ async fn trial(
     guard: Arc<Guard>,
     reports: &mpsc::Sender<Report>,
 ) -> Report {
-    let Setup { order, slice, workload, agent, api_key, clock, mut spool, counters, .. } = setup;
+    let Setup { order, slice, workload, agent, access, clock, mut spool, counters, .. } = setup;
     let trial_clock = TrialClock::new(Arc::clone(&clock), clock.monotonic());
     let client = |label: String| {
         let (target, run) = (order.target.clone(), order.run.clone());
-        let (agent, api_key) = (agent.clone(), api_key.clone());
-        let config = ClientConfig { target, api_key, agent, run, trial: label };
+        let (agent, access) = (agent.clone(), access.clone());
+        let config = ClientConfig { target, access, agent, run, trial: label };
         Client::new(config, trial_clock.clone()).map_err(|e| StageError::new("prepare", e))
     };
     let prepared = async {

@@ -12,7 +12,7 @@ use common::trace::{Failure, Trace, Unsent};
 use common::workload::Row;
 use tokio::sync::watch;
 
-use crate::engine::{Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
+use crate::engine::{Access, Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
 
 /// How long one try may take: what an engine does not do in this time is unknown, and the next thing is tried.
 const TRY_TIMEOUT: Nanos = Nanos::from_secs(30);
@@ -20,7 +20,7 @@ const TRY_TIMEOUT: Nanos = Nanos::from_secs(30);
 /// Asks one engine.
 pub(super) struct Asking {
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
     /// Generation requests sent.
     pub(super) requests: u32,
@@ -33,23 +33,23 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn new(agent: AgentName, api_key: Option<Secret>, clock: Arc<dyn Clock>) -> Self {
-        Self { agent, api_key, clock, requests: 0, output_tokens: 0, prompt_tokens: 0, fastest_token: None }
+    pub(super) fn new(agent: AgentName, access: Access, clock: Arc<dyn Clock>) -> Self {
+        Self { agent, access, clock, requests: 0, output_tokens: 0, prompt_tokens: 0, fastest_token: None }
     }
 
     /// For looking on while a request is on its way.
     pub(super) fn watcher(&self) -> Self {
-        Self::new(self.agent.clone(), self.api_key.clone(), Arc::clone(&self.clock))
+        Self::new(self.agent.clone(), self.access.clone(), Arc::clone(&self.clock))
     }
 
     pub(super) fn api_key(&self) -> Option<&Secret> {
-        self.api_key.as_ref()
+        self.access.api_key.as_ref()
     }
 
     fn client(&self, target: &Target) -> Result<Client, String> {
         let run: RunId = "check".parse().map_err(|e: common::ids::NameError| e.to_string())?;
-        let (agent, api_key) = (self.agent.clone(), self.api_key.clone());
-        let config = ClientConfig { target: target.clone(), api_key, agent, run, trial: "0".into() };
+        let (agent, access) = (self.agent.clone(), self.access.clone());
+        let config = ClientConfig { target: target.clone(), access, agent, run, trial: "0".into() };
         let clock = TrialClock::new(Arc::clone(&self.clock), self.clock.monotonic());
         Client::new(config, clock).map_err(|e| e.to_string())
     }

@@ -31,7 +31,7 @@ use common::trace::{FailureKind, Trace};
 use common::workload::{Row, Workload};
 
 use self::ask::Asking;
-use crate::engine::Secret;
+use crate::engine::Access;
 
 /// Of an error body, this much is shown.
 const SHOWN: usize = 4096;
@@ -40,10 +40,10 @@ const SHOWN: usize = 4096;
 pub async fn check(
     check: TargetCheck,
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
 ) -> TargetReport {
-    let mut asking = Asking::new(agent, api_key, clock);
+    let mut asking = Asking::new(agent, access, clock);
     match try_target(check, &mut asking).await {
         Ok(report) => report,
         Err(message) => {
@@ -61,10 +61,10 @@ pub async fn status(
     base_url: &BaseUrl,
     path: &str,
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
 ) -> Result<u16, String> {
-    get(&Target::plain(base_url.clone()), path, agent, api_key, clock).await.map(|answer| answer.status)
+    get(&Target::plain(base_url.clone()), path, agent, access, clock).await.map(|answer| answer.status)
 }
 
 /// The answer to a GET beside `/v1`.
@@ -75,10 +75,10 @@ pub async fn get(
     target: &Target,
     path: &str,
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
 ) -> Result<Answer, String> {
-    let answer = Asking::new(agent, api_key, clock).get(target, &target.base_url.beside_v1(path)).await?;
+    let answer = Asking::new(agent, access, clock).get(target, &target.base_url.beside_v1(path)).await?;
     answer.map_err(|f| format!("{}: {}", f.kind.name(), f.message))
 }
 
@@ -89,10 +89,10 @@ pub async fn get(
 pub async fn dialect(
     target: &Target,
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
 ) -> Result<Dialect, String> {
-    let asking = Asking::new(agent, api_key, clock);
+    let asking = Asking::new(agent, access, clock);
     let listed = asking.get(target, &target.base_url.v1("/models")).await?;
     let listed = listed.map_err(|f| format!("{}: {}", f.kind.name(), f.message))?;
     Ok(looks::dialect(&asking, target, listed).await?.0)
@@ -105,10 +105,10 @@ pub async fn dialect(
 pub async fn empty_cache(
     target: &Target,
     agent: AgentName,
-    api_key: Option<Secret>,
+    access: Access,
     clock: Arc<dyn Clock>,
 ) -> Result<String, String> {
-    looks::reset_cache(&Asking::new(agent, api_key, clock), target).await?
+    looks::reset_cache(&Asking::new(agent, access, clock), target).await?
 }
 
 async fn try_target(check: TargetCheck, asking: &mut Asking) -> Result<TargetReport, String> {

@@ -34,7 +34,7 @@ use common::fleet::{EngineState, Introduction};
 use common::ids::Seq;
 use tokio::sync::{Mutex, watch};
 
-use crate::engine::Secret;
+use crate::engine::{Access, Secret};
 use crate::launch::{Keeping, Kept};
 use crate::telemetry::{EngineRoot, GpuFeed};
 pub use backlog::{Courier, Delivered, Undelivered, deliver};
@@ -56,8 +56,8 @@ pub struct AgentConfig {
     pub once: bool,
     /// The join token.
     pub token: Option<Secret>,
-    /// The engine's key.
-    pub api_key: Option<Secret>,
+    /// What this agent brings to an engine: its key, whom it trusts.
+    pub access: Access,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Files.

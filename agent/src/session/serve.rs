@@ -240,10 +240,10 @@ impl Session<'_> {
         let request = TargetCheck::try_from(request).map_err(|e| e.to_string())?;
         let id = request.id;
         let config = &self.agent.config;
-        let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
+        let (agent, access) = (config.introduction.name.clone(), config.access.clone());
         let (clock, found) = (Arc::clone(&config.clock), self.found.clone());
         tokio::spawn(async move {
-            let report = probe::check(request, agent, key, clock).await;
+            let report = probe::check(request, agent, access, clock).await;
             // The session is gone: nobody wants to know.
             let _ = found.send(Found::Target(proto::v1::TargetReport::answer(id, &report))).await;
         });
@@ -288,7 +288,7 @@ impl Session<'_> {
                 let config = &self.agent.config;
                 let surroundings = Surroundings {
                     agent: config.introduction.name.clone(),
-                    api_key: config.api_key.clone(),
+                    access: config.access.clone(),
                     clock: Arc::clone(&config.clock),
                     spool_dir: config.spool.clone(),
                     lease_until: Arc::clone(&self.agent.lease_until),

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::fetch::Fetched;
 use super::join::Wire;
 use super::upload;
-use crate::engine::Secret;
+use crate::engine::Access;
 use crate::load::counters::Counters;
 use crate::load::run::Stop;
 use crate::load::thread::{self, LoadHandle, Report, Setup};
@@ -50,7 +50,7 @@ pub(super) enum Phase {
 /// What a trial needs from the agent.
 pub(super) struct Surroundings {
     pub(super) agent: AgentName,
-    pub(super) api_key: Option<Secret>,
+    pub(super) access: Access,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) spool_dir: PathBuf,
     pub(super) lease_until: Arc<AtomicU64>,
@@ -126,7 +126,7 @@ impl Trial {
             slice: fetched.slice,
             workload: fetched.workload,
             agent: s.agent,
-            api_key: s.api_key,
+            access: s.access,
             clock: s.clock,
             lease_until: s.lease_until,
             spool: writer,

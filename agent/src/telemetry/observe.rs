@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, Timeout, interval, timeout};
 use super::engine::Page;
 use super::gpus::EngineRoot;
 use super::host::{HostLook, tree};
-use crate::engine::Secret;
+use crate::engine::Access;
 use crate::{launch, probe};
 
 /// Between two tries to find the engine's process.
@@ -40,8 +40,8 @@ pub struct Means {
     pub agent: AgentName,
     /// Its process.
     pub incarnation: Incarnation,
-    /// Of the engine.
-    pub api_key: Option<Secret>,
+    /// What this agent brings to the engine.
+    pub access: Access,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The coordinator's clock, as far as it is known.
@@ -218,8 +218,8 @@ impl Look {
     /// Which engine it is, until that is known.
     async fn find_dialect(&mut self) {
         let Some(target) = self.metrics.as_mut().filter(|_| self.find_dialect) else { return };
-        let Means { agent, api_key, clock, .. } = &self.means;
-        let asked = probe::dialect(target, agent.clone(), api_key.clone(), Arc::clone(clock));
+        let Means { agent, access, clock, .. } = &self.means;
+        let asked = probe::dialect(target, agent.clone(), access.clone(), Arc::clone(clock));
         // An engine that is not there yet is asked again.
         if let Ok(Ok(dialect)) = timeout(SCRAPE, asked).await {
             (target.dialect, self.find_dialect) = (dialect, false);
@@ -270,9 +270,9 @@ impl Look {
         let Some(metrics) = target.dialect.traits().metrics else {
             return Some(Err(format!("none are known of an engine of dialect {}", target.dialect)));
         };
-        let Means { agent, api_key, clock, .. } = &self.means;
+        let Means { agent, access, clock, .. } = &self.means;
         let before = clock.monotonic();
-        let asked = probe::get(target, metrics.path, agent.clone(), api_key.clone(), Arc::clone(clock));
+        let asked = probe::get(target, metrics.path, agent.clone(), access.clone(), Arc::clone(clock));
         let answer = match timeout(SCRAPE, asked).await {
             Ok(answer) => answer,
             Err(_) => return Some(Err(format!("no answer within {} ms", SCRAPE.as_millis()))),

@@ -12,3 +12,4 @@ mod requests;
 mod stamps;
 mod support;
 mod timeouts;
+mod tls;

@@ -104,7 +104,7 @@ fn heads_that_cannot_be_sent_are_refused_before_anything_is() {
     let new = |target: Target, key: &str, trial: &str| {
         let config = ClientConfig {
             target,
-            api_key: Secret::new(key),
+            access: Secret::new(key).into(),
             agent: "a".parse().unwrap(),
             run: "r".parse().unwrap(),
             trial: trial.into(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::engine::stream::{BodyEnd, Read, Rules, Stream};
-use agent::engine::{Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
+use agent::engine::{Access, Client, ClientConfig, Outgoing, Requests, Secret, TrialClock};
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Nanos};
 use common::plan::Target;
@@ -142,12 +142,16 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(target: Target) -> Self {
+        Self::with(target, Secret::new("sk-secret").into())
+    }
+
+    pub(crate) fn with(target: Target, access: Access) -> Self {
         let system = Arc::new(SystemClock);
         let clock = TrialClock::new(system.clone(), system.monotonic());
         let requests = Requests::new(&target);
         let config = ClientConfig {
             target,
-            api_key: Secret::new("sk-secret"),
+            access,
             agent: "a1".parse().unwrap(),
             run: "run-1".parse().unwrap(),
             trial: "2".into(),

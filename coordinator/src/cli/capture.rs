@@ -64,7 +64,7 @@ async fn watch(
     if let Some(line) = show::join_line(address, token.as_ref(), &plan) {
         terminal::err(format_args!("{line}"));
     }
-    let local = Local { data: &options.data, api_key_file: None, agents: &options.agents };
+    let local = Local { data: &options.data, api_key_file: None, tls: &options.tls, agents: &options.agents };
     let (company, mut fleet) = Company::gather(&plan, (listener, address), token.as_ref(), &local, &clock)?;
     let mut ui = Progress::new();
     let with = Gathering { fleet: &mut fleet, clock: &*clock, stop: company.stop.clone(), ui: &mut ui };

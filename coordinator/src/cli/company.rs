@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::local::{self, LocalAgents};
-use super::options::AgentOptions;
+use super::options::{AgentOptions, TlsOptions};
 use super::planning::Token;
 use super::terminal::tell;
 use crate::fleet::{EVENTS, Fleet};
@@ -36,6 +36,8 @@ pub(super) struct Local<'a> {
     pub(super) data: &'a Path,
     /// Of the engine.
     pub(super) api_key_file: Option<&'a Path>,
+    /// To an https engine.
+    pub(super) tls: &'a TlsOptions,
     /// What else was said about agents.
     pub(super) agents: &'a AgentOptions,
 }

@@ -1,6 +1,7 @@
 //! Agents that the coordinator starts beside itself, and ends.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::company::Local;
+use super::options::TlsOptions;
 use crate::fleet::FleetEvent;
 use crate::plan::FleetPlan;
 
@@ -68,6 +70,13 @@ impl LocalAgents {
             command.arg("--spool").arg(&folder).args(["--once", "--until-parent-exits"]);
             if let Some(path) = with.api_key_file {
                 command.arg("--api-key-file").arg(path);
+            }
+            let TlsOptions { engine_ca, engine_cert, engine_key } = with.tls;
+            let files =
+                [("--engine-ca", engine_ca), ("--engine-cert", engine_cert), ("--engine-key", engine_key)];
+            for (option, path) in files {
+                // What is not said here may be in the environment, which the agent inherits.
+                command.args(path.iter().flat_map(|path| [OsStr::new(option), path.as_os_str()]));
             }
             // One engine, one agent that launches it.
             if let Some(recipe) = with.agents.engine.as_ref().filter(|_| agents.watchers.is_empty()) {

@@ -139,7 +139,7 @@ async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches, which: Whi
         terminal::err(format_args!("{line}"));
     }
     let api_key_file = common.engine.api_key_file.as_deref();
-    let local = Local { data: &plan.data, api_key_file, agents: &common.agents };
+    let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
     let (company, fleet) = Company::gather(&plan.fleet, (listener, address), token.as_ref(), &local, &clock)?;
     let mut ui = Progress::new();
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());

@@ -316,6 +316,10 @@ pub struct EngineOptions {
     #[arg(long, value_name = "FILE", help_heading = "Engine")]
     pub api_key_file: Option<PathBuf>,
 
+    /// TLS to it
+    #[command(flatten)]
+    pub tls: TlsOptions,
+
     /// Header to send, as 'Name: value'; may be repeated. Not for secrets
     #[arg(long, value_name = "HEADER", help_heading = "Engine")]
     pub header: Vec<String>,
@@ -348,6 +352,23 @@ pub struct EngineOptions {
     /// Between two pieces of text
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Engine")]
     pub idle_timeout: String,
+}
+
+/// TLS to an https engine. The files are those of agents started here; agents elsewhere have options of the same names.
+#[derive(Debug, Args)]
+pub struct TlsOptions {
+    /// PEM file of the authorities that may vouch for an https engine, for agents started here [default: those that
+    /// this host trusts]. Agents elsewhere read their own
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub engine_ca: Option<PathBuf>,
+
+    /// PEM file of the certificate of agents started here, for an https engine that asks for one
+    #[arg(long, value_name = "FILE", requires = "engine_key", help_heading = "Engine")]
+    pub engine_cert: Option<PathBuf>,
+
+    /// PEM file of its key
+    #[arg(long, value_name = "FILE", requires = "engine_cert", help_heading = "Engine")]
+    pub engine_key: Option<PathBuf>,
 }
 
 /// Who sends.

@@ -57,7 +57,8 @@ async fn ask(
         terminal::err(format_args!("{line}"));
     }
     let api_key_file = options.engine.api_key_file.as_deref();
-    let local = Local { data: &options.data, api_key_file, agents: &options.agents };
+    let local =
+        Local { data: &options.data, api_key_file, tls: &options.engine.tls, agents: &options.agents };
     let (company, mut fleet) = Company::gather(&plan, (listener, address), token.as_ref(), &local, &clock)?;
     let depth = if options.brief { ProbeDepth::Brief } else { ProbeDepth::Full };
     let engine = EnginePlan {

@@ -2,6 +2,7 @@
 //!
 //! Owns the command line, its defaults and its help. Must never start anything.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -19,13 +20,25 @@ use crate::prefix::BLOCK_TOKENS;
 /// stalls everybody else, decode steps that grow with the batch. Offered more than it can carry, its queue grows
 /// without end; a sweep over rates shows where. A prompt counts one token per 4 characters.
 ///
-/// It prints `sim-engine listening on http://HOST:PORT` when it is ready, and ends on SIGTERM or ctrl-c.
+/// It prints `sim-engine listening on http://HOST:PORT` (https:// with TLS) when it is ready, and ends on SIGTERM or ctrl-c.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "sim-engine", version, args_override_self = true, after_long_help = fault::help())]
 pub struct Options {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     pub listen: String,
+
+    /// PEM file of a certificate: serve inside TLS.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// PEM file of authorities: let in only clients with a certificate of one of them.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
 
     /// The one model that is served.
     #[arg(long, value_name = "NAME", default_value = "sim")]

@@ -31,11 +31,13 @@ mod openai;
 pub mod prefix;
 mod serve;
 mod text;
+mod tls;
 pub mod virtual_time;
 mod wire;
 
 pub use background::Background;
 pub use config::{Config, Options};
 pub use engine::Engine;
-pub use serve::serve;
+pub use serve::{serve, serve_tls};
 pub use text::prompt_tokens;
+pub use tls::Tls;

@@ -15,7 +15,9 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+
+use crate::tls::{Tls, Wire};
 
 /// A request's handle on the connection it came by.
 #[derive(Debug, Clone)]
@@ -62,12 +64,13 @@ impl Connected<IncomingStream<'_, Port>> for Connection {
 #[derive(Debug)]
 pub(crate) struct Port {
     listener: TcpListener,
+    tls: Option<Tls>,
     accepted: AtomicU64,
 }
 
 impl Port {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, accepted: AtomicU64::new(0) }
+    pub(crate) fn new(listener: TcpListener, tls: Option<Tls>) -> Self {
+        Self { listener, tls, accepted: AtomicU64::new(0) }
     }
 }
 
@@ -89,6 +92,7 @@ impl Listener for Port {
                         end_of_input: AtomicBool::new(false),
                         reader: Mutex::new(None),
                     };
+                    let stream = Wire::new(stream, self.tls.as_ref());
                     return (Socket { stream, control: Arc::new(control) }, peer);
                 }
                 Err(error) => {
@@ -105,9 +109,8 @@ impl Listener for Port {
 }
 
 /// One accepted connection.
-#[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Wire,
     control: Arc<Control>,
 }
 
@@ -120,7 +123,8 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.resets()
-            && let Err(error) = self.stream.set_zero_linger()
+            && let Some(stream) = self.stream.tcp()
+            && let Err(error) = stream.set_zero_linger()
         {
             tracing::warn!(%error, "could not prepare a reset");
         }

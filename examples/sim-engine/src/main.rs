@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use sim_engine::Options;
+use sim_engine::{Options, Tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,6 +30,11 @@ fn run(options: &Options) -> anyhow::Result<()> {
     // One worker: the engine shares a small machine with the load generator that measures it.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let config = options.config();
+    let tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => Some(Tls::read(cert, key, options.tls_client_ca.as_deref())?),
+        _ => None,
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let listen = options.listen.clone();
     let served = runtime.block_on(async move {
         let listener =
@@ -39,7 +44,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         // A reader that is gone does not need the line.
         let mut stdout = std::io::stdout();
-        let _ = writeln!(stdout, "sim-engine listening on http://{address}").and_then(|()| stdout.flush());
+        let _ =
+            writeln!(stdout, "sim-engine listening on {scheme}://{address}").and_then(|()| stdout.flush());
         let stop = async move {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -47,7 +53,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
             }
         };
         // On the worker, where the requests are.
-        tokio::spawn(sim_engine::serve(listener, config, stop)).await??;
+        tokio::spawn(sim_engine::serve_tls(listener, tls, config, stop)).await??;
         Ok(())
     });
     runtime.shutdown_background();

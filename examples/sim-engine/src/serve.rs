@@ -24,6 +24,7 @@ use crate::listen::{Connection, Port};
 use crate::log::Log;
 use crate::metrics::Finished;
 use crate::openai::{Api, ApiError};
+use crate::tls::Tls;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -53,6 +54,19 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    serve_tls(listener, None, config, shutdown).await
+}
+
+/// The same, inside TLS if so.
+///
+/// # Errors
+/// When the engine's thread cannot be started.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
     let clock = Clock::start();
     let app = App {
         driver: Driver::start(config.timing, clock)?,
@@ -78,7 +92,7 @@ pub async fn serve(
         .with_state(Arc::new(app));
     let service = router.into_make_service_with_connect_info::<Connection>();
     tokio::select! {
-        served = axum::serve(Port::new(listener), service).into_future() => served,
+        served = axum::serve(Port::new(listener, tls), service).into_future() => served,
         () = shutdown => Ok(()),
     }
 }

@@ -19,7 +19,7 @@ fn client(clock: &TrialClock) -> Arc<Client> {
         ..Target::plain(format!("http://127.0.0.1:{port}").parse().unwrap())
     };
     let (agent, run) = ("a".parse().unwrap(), "r".parse().unwrap());
-    let config = ClientConfig { target, api_key: None, agent, run, trial: "0".into() };
+    let config = ClientConfig { target, access: None.into(), agent, run, trial: "0".into() };
     Arc::new(Client::new(config, clock.clone()).unwrap())
 }
 

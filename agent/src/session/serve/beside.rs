@@ -48,7 +48,7 @@ impl Session<'_> {
         let means = Means {
             agent: config.introduction.name.clone(),
             incarnation: config.introduction.incarnation,
-            api_key: config.api_key.clone(),
+            access: config.access.clone(),
             clock: Arc::clone(&config.clock),
             offset: Box::new(move || model.estimate()),
             launched,
@@ -85,9 +85,11 @@ impl Session<'_> {
         match (order, &self.agent.engine) {
             (EngineOrder::EmptyCache(target), _) => {
                 let config = &self.agent.config;
-                let (agent, key) = (config.introduction.name.clone(), config.api_key.clone());
+                let (agent, access) = (config.introduction.name.clone(), config.access.clone());
                 let clock = Arc::clone(&config.clock);
-                tokio::spawn(async move { tell(probe::empty_cache(&target, agent, key, clock).await).await });
+                tokio::spawn(
+                    async move { tell(probe::empty_cache(&target, agent, access, clock).await).await },
+                );
             }
             (order, Some(engine)) => {
                 if let Err(why) = engine.order(id, order) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use common::dialect::Dialect;
 
-use super::{AgentOptions, EngineOptions, Objectives};
+use super::{AgentOptions, EngineOptions, Objectives, TlsOptions};
 
 /// Options of `probe`.
 #[derive(Debug, Args)]
@@ -46,6 +46,10 @@ pub struct CaptureOptions {
     /// What the engine is, and so under which names its metrics are read; found out by looking at it where it is not told
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub dialect: Option<Dialect>,
+
+    /// TLS to it
+    #[command(flatten)]
+    pub tls: TlsOptions,
 
     /// Who records
     #[command(flatten)]

@@ -32,7 +32,7 @@ impl Rig {
         let clock = TrialClock::new(system.clone(), system.monotonic());
         let config = ClientConfig {
             target: Target { base_url: engine.url().parse().unwrap(), ..target.clone() },
-            api_key: None,
+            access: None.into(),
             agent: "a1".parse().unwrap(),
             run: "run-1".parse().unwrap(),
             trial: "2".into(),
