@@ -11,9 +11,10 @@ use common::dialect::Dialect;
 use common::disk::{FolderLock, LockError, OsDisk};
 use common::fleet::Introduction;
 use common::ids::{AgentName, Incarnation, Nanos};
+use common::plan::Target;
 use tokio::sync::watch;
 
-use crate::engine::{Access, Secret, Tls, TlsFiles};
+use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
 use crate::launch::{Keeping, Launcher, Recipe};
 use crate::session::{self, AgentConfig};
@@ -73,6 +74,17 @@ pub struct Options {
         help_heading = "Engine"
     )]
     pub engine_key: Option<PathBuf>,
+
+    /// Engine that a plan may name, as URL, HOST or HOST:PORT; may be repeated. A plan that names another one is refused
+    /// before anything is sent [default: any]
+    #[arg(
+        long,
+        value_name = "TARGET",
+        env = "PLIMSOLL_ALLOW_TARGET",
+        value_delimiter = ',',
+        help_heading = "Engine"
+    )]
+    pub allow_target: Vec<AllowedTarget>,
 
     /// Recipe of the engine that this agent launches and stops, on this host (see deploy/engines)
     #[arg(long, value_name = "FILE", help_heading = "Engine")]
@@ -213,13 +225,15 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let api_key = secret(options.api_key_file.as_deref(), "OPENAI_API_KEY")?;
     let tls =
         TlsFiles { ca: options.engine_ca.clone(), identity: options.engine_cert.zip(options.engine_key) };
-    let access = Access { api_key, tls: Tls::read(&tls)? };
+    let access =
+        Access { api_key, tls: Tls::read(&tls)?, allowed: AllowedTargets::new(options.allow_target) };
     let engine = match &options.engine {
         None => None,
         Some(path) => {
             let mut launcher = Launcher::new(spool.join("engine"), Arc::clone(&clock));
             launcher.secrets.extend(access.api_key.clone());
             let recipe = recipe(path, options.engine_overlay.as_deref(), &options.engine_var)?;
+            access.allowed.check(&Target::plain(recipe.base_url.clone())).context("--engine")?;
             let dialect = recipe.check_dialect(str::parse::<Dialect>)?;
             Some(Keeping { recipe, dialect, launcher, agent: name.clone(), access: access.clone() })
         }

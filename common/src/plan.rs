@@ -258,6 +258,12 @@ impl BaseUrl {
         format!("{}:{}", self.host, self.port)
     }
 
+    /// What stands before `/v1` in the path: empty, or with a slash at its beginning and none at its end.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Request path of an endpoint below `/v1`, such as `/completions`.
     #[must_use]
     pub fn v1(&self, endpoint: &str) -> String {

@@ -16,6 +16,7 @@ use crate::wait::{PATIENCE, poll};
 const NOT_INHERITED: &[&str] = &[
     "PLIMSOLL_TOKEN",
     "OPENAI_API_KEY",
+    "PLIMSOLL_ALLOW_TARGET",
     "PLIMSOLL_ENGINE_CA",
     "PLIMSOLL_ENGINE_CERT",
     "PLIMSOLL_ENGINE_KEY",

@@ -1,5 +1,6 @@
 //! What this agent brings to an engine of its own.
 
+use super::allowed::AllowedTargets;
 use super::secret::Secret;
 use super::tls::Tls;
 
@@ -10,6 +11,8 @@ pub struct Access {
     pub api_key: Option<Secret>,
     /// Whom it trusts to be the engine, and who it says it is.
     pub tls: Tls,
+    /// Which engines a plan may name.
+    pub allowed: AllowedTargets,
 }
 
 impl From<Option<Secret>> for Access {

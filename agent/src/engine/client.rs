@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::access::Access;
+use super::allowed::NotAllowed;
 use super::connection::{Connection, Piece};
 use super::exchange::{Ended, Exchange, interrupted};
 use super::faults;
@@ -79,6 +80,9 @@ pub enum ConfigError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The plan names an engine that this agent is not to be sent to.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
 }
 
 /// An arrival that is ready to be sent.
@@ -122,7 +126,9 @@ impl Client {
     /// See [`ConfigError`].
     pub fn new(config: ClientConfig, clock: TrialClock) -> Result<Self, ConfigError> {
         let ClientConfig { target, access, agent, run, trial } = config;
-        let Access { api_key, tls } = access;
+        let Access { api_key, tls, allowed } = access;
+        // Here, for there is no other way to an engine, and first, for nothing is to be asked about another one.
+        allowed.check(&target)?;
         let tls = match target.base_url.scheme() {
             Scheme::Http => None,
             Scheme::Https => Some(tls.session(&target.base_url)?),

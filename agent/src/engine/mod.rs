@@ -9,6 +9,7 @@
 //! - [`sse`] cuts bytes into events, [`events`] says what one event means, [`stream`] keeps what a trace needs
 //!   (with `evidence` for tokens, `transcript` for text) and decides how the request ended. These are pure: no I/O,
 //!   no clock, no runtime.
+//! - [`access`] is what this agent brings of its own, [`allowed`] whom it is to be sent to.
 //! - [`requests`] makes head and body of a request.
 //! - `io` reads and writes the socket and takes the stamps, [`tls`] lies over it for an https engine, `connection` drives HTTP over it, `exchange` carries one
 //!   request on one connection with its deadlines (`alarm`), all in the request's own task; `pool` keeps connections
@@ -29,6 +30,7 @@
 //! `tls_stamp_tests`, with `stamps` there (each event carries the stamp of the read that completed it); `tls` there.
 
 pub mod access;
+pub mod allowed;
 pub mod client;
 pub mod events;
 pub mod requests;
@@ -52,6 +54,7 @@ mod tls_stamp_tests;
 mod transcript;
 
 pub use access::Access;
+pub use allowed::{AllowedTarget, AllowedTargets, NotAllowed};
 pub use client::{Client, ClientConfig, ConfigError, Outgoing};
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;

@@ -43,6 +43,11 @@ pub async fn check(
     access: Access,
     clock: Arc<dyn Clock>,
 ) -> TargetReport {
+    if let Err(e) = access.allowed.check(&check.target) {
+        tracing::warn!("refused to try an engine: {e}");
+        let failure = Some((FailureKind::NotDispatched, e.to_string()));
+        return TargetReport { failure, ..TargetReport::default() };
+    }
     let mut asking = Asking::new(agent, access, clock);
     match try_target(check, &mut asking).await {
         Ok(report) => report,

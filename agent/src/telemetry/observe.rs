@@ -168,7 +168,9 @@ struct Look {
 
 impl Look {
     fn new(what: Observation, means: Means) -> Self {
-        let engine = what.engine.as_ref().map(|target| target.base_url.clone());
+        // What this agent is not to be sent to is not looked for either: that would ask the resolver.
+        let allowed = |target: &&Target| means.access.allowed.check(target).is_ok();
+        let engine = what.engine.as_ref().filter(allowed).map(|target| target.base_url.clone());
         let metrics = what.engine.filter(|_| what.metrics);
         Self {
             means,
