@@ -42,7 +42,13 @@ use super::trial_clock::TrialClock;
 const WARM_AT_ONCE: usize = 64;
 /// For what is not measured.
 const GET_TIMEOUT: Duration = Duration::from_secs(10);
-const MAX_GET_BYTES: usize = 4 << 20;
+/// The longest answer to it: an engine's metrics are a few hundred kilobytes, and as JSON in memory it is up to sixteen
+/// times as much.
+const MAX_GET_BYTES: usize = 2 << 20;
+/// What the socket may bring with it: framing.
+const MAX_GET_OVERHEAD: u64 = 1 << 20;
+/// What is kept of a `Server` header.
+const MAX_SERVER_BYTES: usize = 256;
 
 /// Everything about a client but time.
 #[derive(Debug, Clone)]
@@ -193,7 +199,7 @@ impl Client {
     /// The answer to a GET of `path`, for what is not measured, such as `/v1/models`.
     ///
     /// # Errors
-    /// When no whole answer of at most 4 MiB came within 10 s.
+    /// When no whole answer of at most 2 MiB came within 10 s.
     pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
         self.ask(Method::GET, path).await
     }
@@ -215,10 +221,26 @@ impl Client {
             let mut response = pin!(connection.start(request));
             let head = poll_fn(|cx| connection.poll_head(cx, response.as_mut()));
             let (head, mut body) = head.await.map_err(|e| connection.before_head(&e))?.into_parts();
-            let server = head.headers.get(SERVER).and_then(|s| s.to_str().ok()).map(str::to_owned);
+            if let Some(coding) = faults::coding(&head.headers) {
+                return Err(faults::coded(&coding));
+            }
+            let server = head.headers.get(SERVER).and_then(|s| s.to_str().ok());
+            let server = server.map(|s| s.chars().take(MAX_SERVER_BYTES).collect());
             let mut bytes = Vec::new();
             loop {
-                match poll_fn(|cx| connection.poll_piece(cx, &mut body)).await {
+                let piece = poll_fn(|cx| {
+                    let piece = connection.poll_piece(cx, &mut body);
+                    let overhead = connection.meter().received().saturating_sub(bytes.len() as u64);
+                    match piece {
+                        Poll::Pending if overhead > MAX_GET_OVERHEAD => Poll::Ready(None),
+                        piece => piece.map(Some),
+                    }
+                });
+                let Some(piece) = piece.await else {
+                    let message = "the answer is more framing than answer";
+                    return Err(Failure::new(FailureKind::MalformedStream, message));
+                };
+                match piece {
                     Piece::Bytes(more) if bytes.len() + more.len() <= MAX_GET_BYTES => {
                         bytes.extend_from_slice(&more)
                     }

@@ -26,6 +26,9 @@ use super::trial_clock::TrialClock;
 const MAX_BUFFER_BYTES: usize = 128 << 10;
 /// The longest response head (and trailer).
 const MAX_HEAD_BYTES: usize = 64 << 10;
+/// What may come before a response head is complete: itself, and interim ones (1xx), of which an engine may send any
+/// number. Of the socket's bytes, TLS included.
+const MAX_BYTES_BEFORE_HEAD: u64 = 256 << 10;
 
 /// A connection, idle or with one request on it.
 pub(super) struct Connection {
@@ -45,6 +48,28 @@ pub(super) enum Piece {
     End,
     /// What went wrong.
     Broken(hyper::Error),
+}
+
+/// Why no response head came.
+pub(super) enum NoHead {
+    /// HTTP or the connection broke.
+    Broken(hyper::Error),
+    /// More came before it than [`MAX_BYTES_BEFORE_HEAD`].
+    Endless,
+}
+
+impl NoHead {
+    /// As it is, whatever the connection it was on.
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            Self::Broken(e) => faults::before_head(e),
+            Self::Endless => {
+                let message =
+                    format!("more than {} KiB came without a response head", MAX_BYTES_BEFORE_HEAD >> 10);
+                Failure::new(FailureKind::MalformedStream, message)
+            }
+        }
+    }
 }
 
 impl Connection {
@@ -91,12 +116,12 @@ impl Connection {
         Ok(Self { sender, http: Some(Box::new(http)), meter, tls })
     }
 
-    /// What it means that HTTP ended with `error` before a response head.
+    /// What it means on this connection that no response head came.
     ///
     /// An engine that wants a client's certificate says so only after the client takes the handshake for done, and
     /// what it says may be lost to the reset that follows.
-    pub(super) fn before_head(&self, error: &hyper::Error) -> Failure {
-        let failure = faults::before_head(error);
+    pub(super) fn before_head(&self, no_head: &NoHead) -> Failure {
+        let failure = no_head.failure();
         let refused = matches!(failure.kind, FailureKind::Reset | FailureKind::Tls);
         match &self.tls {
             Some(session) if refused && !self.meter.has_ever_answered() => session.refused(failure),
@@ -131,14 +156,21 @@ impl Connection {
     }
 
     /// Writes the request and reads until its response head is there.
-    pub(super) fn poll_head<F>(&mut self, cx: &mut Context<'_>, mut response: Pin<&mut F>) -> Poll<F::Output>
+    pub(super) fn poll_head<F>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut response: Pin<&mut F>,
+    ) -> Poll<Result<Response<Incoming>, NoHead>>
     where
-        F: Future,
+        F: Future<Output = hyper::Result<Response<Incoming>>>,
     {
         loop {
             let went_on = self.work(cx, true);
             if let Poll::Ready(head) = response.as_mut().poll(cx) {
-                return Poll::Ready(head);
+                return Poll::Ready(head.map_err(NoHead::Broken));
+            }
+            if self.meter.received() > MAX_BYTES_BEFORE_HEAD {
+                return Poll::Ready(Err(NoHead::Endless));
             }
             if !went_on {
                 return Poll::Pending;

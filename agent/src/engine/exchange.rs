@@ -20,7 +20,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
 use super::alarm::Alarm;
-use super::connection::{Connection, Piece};
+use super::connection::{Connection, NoHead, Piece};
 use super::faults;
 use super::stream::{BodyEnd, Stream};
 use super::trial_clock::TrialClock;
@@ -74,7 +74,11 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
             Some(Ok(response)) => {
                 let (head, body) = response.into_parts();
                 let content_type = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-                self.stream.on_head(connection.meter().last_read().at, head.status.as_u16(), content_type);
+                let at = connection.meter().last_read().at;
+                self.stream.on_head(at, head.status.as_u16(), content_type);
+                if let Some(coding) = faults::coding(&head.headers) {
+                    self.stream.on_coding(at, &coding);
+                }
                 body
             }
         };
@@ -85,15 +89,15 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
         Ended::Over(reusable.then_some(connection))
     }
 
-    fn without_head(&mut self, connection: &Connection, error: &hyper::Error, was_idle: bool) -> Ended {
-        let failure = faults::before_head(error);
+    fn without_head(&mut self, connection: &Connection, no_head: &NoHead, was_idle: bool) -> Ended {
+        let failure = no_head.failure();
         let now = self.clock.now();
         let written = self.stream.written();
         let soon = written.is_none_or(|written| now.since(written) <= CLOSED_WHILE_IDLE);
         if was_idle && soon && !connection.meter().has_answered() && failure.kind == FailureKind::Reset {
             return Ended::ClosedWhileIdle;
         }
-        let failure = connection.before_head(error);
+        let failure = connection.before_head(no_head);
         // The instant at which the socket said so, where it was the socket.
         self.stream.fail(connection.meter().activity_at().max(written.unwrap_or(now)), failure);
         Ended::Over(None)
@@ -108,7 +112,10 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
         alarm: &mut Alarm,
     ) -> Poll<bool> {
         while !self.stream.is_decided() {
-            match connection.poll_piece(cx, body) {
+            let piece = connection.poll_piece(cx, body);
+            let meter = connection.meter();
+            self.stream.on_wire(meter.last_read().at, meter.received());
+            match piece {
                 Poll::Ready(Piece::Bytes(bytes)) => {
                     self.stream.on_read(connection.meter().last_read(), &bytes)
                 }
@@ -119,6 +126,7 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
                 Poll::Ready(Piece::Broken(e)) => {
                     self.stream.on_end(connection.meter().activity_at(), faults::in_body(&e));
                 }
+                Poll::Pending if self.stream.is_decided() => break,
                 Poll::Pending => return self.poll_cut(cx, alarm).map(|()| false),
             }
         }

@@ -8,6 +8,8 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 
 use common::trace::{Failure, FailureKind};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
 use rustix::io::Errno;
 
 use super::stream::BodyEnd;
@@ -53,6 +55,28 @@ pub(super) fn in_body(error: &hyper::Error) -> BodyEnd {
             "the connection broke in the middle of the body",
         )),
     }
+}
+
+/// The coding of a body that is not the bytes themselves, such as gzip, as short text. It is never taken off: a
+/// kilobyte may hold a gigabyte, and nobody asked for it.
+pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
+    let of =
+        |name| headers.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    let plain = |coding: &&[u8]| {
+        coding.is_empty() || [&b"identity"[..], b"chunked"].iter().any(|p| coding.eq_ignore_ascii_case(p))
+    };
+    let mut codings = of(CONTENT_ENCODING).chain(of(TRANSFER_ENCODING)).map(<[u8]>::trim_ascii);
+    let coding = codings.find(|coding| !plain(coding))?;
+    let shown = coding.iter().map(|b| char::from(*b)).filter(char::is_ascii_graphic).take(20);
+    Some(shown.collect())
+}
+
+/// A body that cannot be read because of its `coding`.
+pub(super) fn coded(coding: &str) -> Failure {
+    let message = format!(
+        "the body is compressed ({coding}), which was not asked for; have the engine or its proxy send it as it is"
+    );
+    Failure::new(FailureKind::MalformedStream, message)
 }
 
 /// The operator cut the request.
@@ -102,6 +126,25 @@ pub(super) fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_coding_is_named_unless_it_is_none() {
+        let coding_of = |values: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            values.iter().for_each(|(name, value)| {
+                headers.append(*name, value.parse().unwrap());
+            });
+            coding(&headers)
+        };
+        for none in [&[][..], &[("content-encoding", "identity")], &[("transfer-encoding", " Chunked")]] {
+            assert_eq!(coding_of(none), None);
+        }
+        assert_eq!(coding_of(&[("content-encoding", "gzip")]).as_deref(), Some("gzip"));
+        assert_eq!(coding_of(&[("content-encoding", "identity, br")]).as_deref(), Some("br"));
+        let twice = [("content-encoding", "identity"), ("content-encoding", "zstd")];
+        assert_eq!(coding_of(&twice).as_deref(), Some("zstd"));
+        assert_eq!(coding_of(&[("transfer-encoding", "gzip, chunked")]).as_deref(), Some("gzip"));
+    }
 
     #[test]
     fn what_runs_out_on_this_host_is_not_charged_to_the_network() {

@@ -54,6 +54,8 @@ pub(super) struct Meter {
     /// Reads of the socket that brought bytes.
     reads: AtomicU64,
     read_at: AtomicU64,
+    /// Bytes that the socket has brought since the current request began.
+    received: AtomicU64,
     first_write_at: AtomicU64,
 }
 
@@ -71,6 +73,7 @@ impl Meter {
             activity_at: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             read_at: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             first_write_at: AtomicU64::new(NEVER),
         }
     }
@@ -79,6 +82,7 @@ impl Meter {
     pub(super) fn begin(&self) {
         self.first_write_at.store(NEVER, Relaxed);
         self.answers_before.store(self.answers.load(Relaxed), Relaxed);
+        self.received.store(0, Relaxed);
     }
 
     /// Lets one read through, or none.
@@ -111,6 +115,11 @@ impl Meter {
         self.answers.load(Relaxed) > 0
     }
 
+    /// Bytes that the socket has brought since the request began, whatever they were.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
     /// When the socket accepted the request's first byte.
     pub(super) fn first_write(&self) -> Option<Nanos> {
         Some(self.first_write_at.load(Relaxed)).filter(|&at| at != NEVER).map(Nanos)
@@ -123,6 +132,7 @@ impl Meter {
         if bytes > 0 {
             self.reads.store(self.reads.load(Relaxed) + 1, Relaxed);
             self.read_at.store(now, Relaxed);
+            self.received.store(self.received.load(Relaxed) + bytes as u64, Relaxed);
         }
     }
 

@@ -22,11 +22,13 @@
 //! only here.
 //!
 //! A request in flight holds its text, 16 bytes for each content event and what HTTP has buffered. Whatever an engine
-//! sends, this stays below 8 MiB of text, 16 MiB of stamps, 128 KiB of buffer and twice 16 MiB for an unfinished event.
+//! sends, this stays below 8 MiB of text, 16 MiB of stamps, 128 KiB of buffer and a few times 4 MiB for an event. What
+//! it sends ends, too: 256 KiB before a response head, 8 MiB without content, a gigabyte, or the request's deadlines.
 //!
 //! Guarded by: `sse` (any split of the bytes gives the same events) and, in `tests/engine/`, `captures` (recorded bytes
 //! of real engines), `dialects` (shapes from bug reports), `failures` (every failure kind over real sockets),
-//! `connections` (reuse and replacement) and `garbage` (no bytes make it panic); `stamp_tests` and
+//! `connections` (reuse and replacement), `rogue` (an engine that sends without end) and
+//! `garbage` (no bytes make it panic); `stamp_tests` and
 //! `tls_stamp_tests`, with `stamps` there (each event carries the stamp of the read that completed it); `tls` there.
 
 pub mod access;

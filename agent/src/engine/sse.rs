@@ -14,8 +14,9 @@ use std::ops::ControlFlow;
 
 use memchr::{memchr, memchr2};
 
-/// The longest event (and line) that is read. An engine's largest chunk is some kilobytes.
-pub const MAX_EVENT_BYTES: usize = 16 << 20;
+/// The longest event (and line) that is read. An engine's largest chunk is some kilobytes, and a megabyte with the log
+/// probabilities of a long prompt.
+pub const MAX_EVENT_BYTES: usize = 4 << 20;
 /// What is kept of fields that only describe an error.
 const MAX_SIDE_BYTES: usize = 2 << 10;
 

@@ -11,11 +11,16 @@ use super::settings;
 /// Times that an engine is asked to empty its cache, with a pause between: what is in use is so for a moment.
 const RESETS: u32 = 40;
 
+/// Models that are taken of a list, and the longest name: all of them travel to the coordinator and into the record.
+const MAX_MODELS: usize = 1000;
+const MAX_NAME_BYTES: usize = 512;
+
 /// `data[].id` of a model list; nothing when it is not one.
 pub(super) fn models(body: &[u8]) -> Vec<String> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     let models = list["data"].as_array().map(Vec::as_slice).unwrap_or_default();
-    models.iter().filter_map(|m| m["id"].as_str().map(str::to_owned)).collect()
+    let names = models.iter().filter_map(|m| m["id"].as_str()).filter(|id| id.len() <= MAX_NAME_BYTES);
+    names.take(MAX_MODELS).map(str::to_owned).collect()
 }
 
 /// Which engine it is, and what gave it away.
@@ -67,7 +72,8 @@ pub(super) async fn said(asking: &Asking, target: &Target) -> Result<Said, Strin
 
 /// A version may be a number.
 fn shown(version: &Value) -> String {
-    version.as_str().map_or_else(|| version.to_string(), str::to_owned)
+    let text = version.as_str().map_or_else(|| version.to_string(), str::to_owned);
+    text.chars().take(MAX_NAME_BYTES).collect()
 }
 
 async fn endpoint(asking: &Asking, target: &Target, path: &str) -> Result<Endpoint, String> {
@@ -117,5 +123,9 @@ mod tests {
         for other in [&b"[]"[..], b"not json", b"{\"data\":{}}", b"{\"detail\":\"Not Found\"}"] {
             assert!(models(other).is_empty());
         }
+        let many: Vec<_> = (0..5000).map(|i| serde_json::json!({"id": i.to_string()})).collect();
+        let long = serde_json::json!({"data": [{"id": "x".repeat(600)}, {"id": "a"}]});
+        assert_eq!(models(serde_json::json!({"data": many}).to_string().as_bytes()).len(), MAX_MODELS);
+        assert_eq!(models(long.to_string().as_bytes()), ["a"]);
     }
 }

@@ -8,6 +8,10 @@ use common::dialect::Metrics;
 use common::ids::Nanos;
 use common::telemetry::{EngineHistogram, EngineSample};
 
+/// Buckets of a histogram: engines have some dozens. One that has more is kept without, for a record is kept of each
+/// second, and waits in memory while the coordinator is away.
+const MAX_BUCKETS: usize = 512;
+
 /// A page of metrics.
 #[derive(Debug)]
 pub struct Page(String);
@@ -61,7 +65,9 @@ impl Page {
         let mut buckets: Vec<(f64, f64)> = of_name.filter_map(bucket).filter(finite).collect();
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         let of_one_bound = buckets.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == series);
-        of_one_bound.filter_map(|same| Some((same.first()?.0, same.iter().map(|b| b.1).sum()))).collect()
+        let summed = of_one_bound.filter_map(|same| Some((same.first()?.0, same.iter().map(|b| b.1).sum())));
+        let summed: Vec<(f64, f64)> = summed.take(MAX_BUCKETS + 1).collect();
+        if summed.len() > MAX_BUCKETS { Vec::new() } else { summed }
     }
 
     /// What the page says under the names of `metrics`.
@@ -169,6 +175,14 @@ mod tests {
         // 0.2 is a bound of one of the two only: how many of the other are below it nobody says.
         let buckets = vec![(0.1, 5.0), (0.5, 7.0)];
         assert_eq!(page.histogram("t"), Some(EngineHistogram { sum: 1.5, count: 8.0, buckets }));
+    }
+
+    #[test]
+    fn a_page_full_of_buckets_is_kept_without_them() {
+        let lines = |n: usize| -> String { (0..n).map(|i| format!("t_bucket{{le=\"{i}\"}} 1\n")).collect() };
+        let page = |n| Page::read(format!("{}t_sum 1\nt_count 1\n", lines(n)).as_bytes());
+        assert_eq!(page(MAX_BUCKETS).histogram("t").unwrap().buckets.len(), MAX_BUCKETS);
+        assert_eq!(page(MAX_BUCKETS + 1).histogram("t").unwrap().buckets.len(), 0);
     }
 
     #[test]

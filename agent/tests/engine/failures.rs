@@ -292,7 +292,7 @@ async fn timeout_total() {
         ("no head", String::new(), Then::Hold),
         ("half a head", "HTTP/1.1 200 OK\r\n".to_owned(), Then::Hold),
         ("a head that drips", String::from("HTTP/1.1 200 OK\r\n"), Then::Repeat("a: b\r\n", busy)),
-        ("heads that are none", String::new(), Then::Repeat("HTTP/1.1 100 Continue\r\n\r\n", Duration::ZERO)),
+        ("heads that are none", String::new(), Then::Repeat("HTTP/1.1 100 Continue\r\n\r\n", busy)),
         ("no events", head.clone(), Then::Hold),
         ("comments", head.clone(), Then::Repeat(ping, busy)),
         ("comments without a pause", head.clone(), Then::Repeat(ping, Duration::ZERO)),

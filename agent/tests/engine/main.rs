@@ -9,6 +9,7 @@ mod dialects;
 mod failures;
 mod garbage;
 mod requests;
+mod rogue;
 mod stamps;
 mod support;
 mod timeouts;

@@ -15,6 +15,9 @@ use common::trace::EngineTime;
 use self::json::{BAD_COUNT, Payload};
 use super::sse;
 
+/// The longest error that is looked into: what there is to learn of it stands in some hundred bytes.
+const MAX_ERROR_JSON: usize = 64 << 10;
+
 /// What an event means.
 // Made for each event and moved once: a box would be an allocation for each event.
 #[expect(clippy::large_enum_variant)]
@@ -115,6 +118,10 @@ pub fn classify<'a>(event: sse::Event<'a>) -> Result<Meaning<'a>, Malformed> {
 /// The label of an error body in any of the envelopes that engines use.
 #[must_use]
 pub fn error_in(body: &[u8]) -> EngineError {
+    // In memory JSON is up to sixteen times as long.
+    if body.len() > MAX_ERROR_JSON {
+        return EngineError::default();
+    }
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return EngineError::default() };
     // {"error": {…}}, or flat: {"object": "error", "type": …}, {"error": "…", "error_type": …}
     let inner = value.get("error").filter(|e| e.is_object()).unwrap_or(&value);
@@ -150,6 +157,9 @@ fn payload(data: &[u8]) -> Result<Meaning<'_>, Malformed> {
 
 /// Some engines send `error` with a value that says that there is none.
 fn truthy(json: &str) -> bool {
+    if json.len() > MAX_ERROR_JSON {
+        return true;
+    }
     match serde_json::from_str(json) {
         Ok(serde_json::Value::Null | serde_json::Value::Bool(false)) => false,
         Ok(serde_json::Value::Number(n)) => n.as_f64() != Some(0.0),

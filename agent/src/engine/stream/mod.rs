@@ -18,6 +18,7 @@ use common::trace::{Channel, ContentEvent, Failure, FailureKind, Outcome, Trace,
 use self::verdict::labelled;
 use super::events::{self, Chunk, Malformed, Meaning};
 use super::evidence::Evidence;
+use super::faults;
 use super::secret::Secret;
 use super::sse;
 use super::transcript::{MAX_ERROR_BYTES, Transcript};
@@ -28,6 +29,12 @@ const MAX_CONTENT_EVENTS: usize = 1 << 20;
 const ERROR_BODY_GRACE: Nanos = Nanos::from_secs(5);
 /// How much of an error response is read, so that its connection may be used again.
 const MAX_ERROR_RESPONSE: u64 = 64 << 10;
+
+/// What a response may bring without any content, of the socket's bytes: twice the longest event. Comments,
+/// empty events and the framing of HTTP end here, long before the total timeout where the network is fast.
+const MAX_WITHOUT_CONTENT: u64 = 8 << 20;
+/// The longest response, of the socket's bytes: a thousand for each content event there may be.
+const MAX_RESPONSE: u64 = 1 << 30;
 
 /// What the plan says about judging a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +100,10 @@ pub struct Stream {
     /// The begin of the body, as long as no event has come: an engine may answer with something else than a stream.
     preamble: Vec<u8>,
     is_event_stream: bool,
+    /// The body cannot be read, so nothing of it is kept.
+    is_coded: bool,
+    /// Bytes that the socket has brought, and how many they were at the last content.
+    wire: (u64, u64),
     /// Reads that brought the first and the last content.
     content_reads: Option<(u64, u64)>,
 }
@@ -121,6 +132,8 @@ impl Stream {
             error_body: Vec::new(),
             preamble: Vec::new(),
             is_event_stream: false,
+            is_coded: false,
+            wire: (0, 0),
             content_reads: None,
         }
     }
@@ -150,6 +163,27 @@ impl Stream {
         self.is_event_stream = prefix.is_some_and(|p| p.eq_ignore_ascii_case(b"text/event-stream"));
     }
 
+    /// The body is in some `coding` that was not asked for.
+    pub fn on_coding(&mut self, at: Nanos, coding: &str) {
+        self.is_coded = true;
+        if self.status_is_success() {
+            self.fail(at, faults::coded(coding));
+        }
+    }
+
+    /// The socket has brought so many bytes since the request began, whatever they were.
+    pub fn on_wire(&mut self, at: Nanos, bytes: u64) {
+        self.wire.0 = bytes;
+        let message = if bytes > MAX_RESPONSE {
+            format!("the response is longer than {} GiB", MAX_RESPONSE >> 30)
+        } else if bytes.saturating_sub(self.wire.1) > MAX_WITHOUT_CONTENT {
+            format!("more than {} MiB came without any content", MAX_WITHOUT_CONTENT >> 20)
+        } else {
+            return;
+        };
+        self.fail(at, Failure::new(FailureKind::MalformedStream, message));
+    }
+
     /// Bytes of the body came. They may be any part of what the read brought.
     pub fn on_read(&mut self, read: Read, bytes: &[u8]) {
         self.trace.facts.response_bytes += bytes.len() as u64;
@@ -158,7 +192,9 @@ impl Stream {
             return;
         }
         if !self.status_is_success() {
-            keep(&mut self.error_body, bytes);
+            if !self.is_coded {
+                keep(&mut self.error_body, bytes);
+            }
             if self.trace.facts.response_bytes > MAX_ERROR_RESPONSE {
                 self.fail(read.at, Failure::new(FailureKind::HttpStatus, "no status"));
             }
@@ -350,6 +386,7 @@ impl Stream {
             let message = format!("more than {MAX_CONTENT_EVENTS} content events");
             return self.fail(read.at, Failure::new(FailureKind::MalformedStream, message));
         }
+        self.wire.1 = self.wire.0;
         self.transcript.add(chunk);
         let channel = match (chunk.answer.is_empty(), chunk.reasoning.is_empty()) {
             (false, _) => Channel::Answer,
