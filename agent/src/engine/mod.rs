@@ -49,6 +49,7 @@ mod exchange;
 mod faults;
 mod io;
 mod pool;
+mod shown;
 #[cfg(test)]
 mod stamp_tests;
 #[cfg(test)]
@@ -60,5 +61,6 @@ pub use allowed::{AllowedTarget, AllowedTargets, NotAllowed};
 pub use client::{Client, ClientConfig, ConfigError, Outgoing};
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;
+pub use shown::shown;
 pub use tls::{Tls, TlsFiles};
 pub use trial_clock::TrialClock;

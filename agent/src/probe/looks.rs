@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::ask::Asking;
 use super::settings;
+use crate::engine::shown;
 
 /// Times that an engine is asked to empty its cache, with a pause between: what is in use is so for a moment.
 const RESETS: u32 = 40;
@@ -19,7 +20,9 @@ const MAX_NAME_BYTES: usize = 512;
 pub(super) fn models(body: &[u8]) -> Vec<String> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     let models = list["data"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let names = models.iter().filter_map(|m| m["id"].as_str()).filter(|id| id.len() <= MAX_NAME_BYTES);
+    // A name with control characters would be obeyed by a terminal, and is no name.
+    let fine = |id: &&str| id.len() <= MAX_NAME_BYTES && !id.contains(char::is_control);
+    let names = models.iter().filter_map(|m| m["id"].as_str()).filter(fine);
     names.take(MAX_MODELS).map(str::to_owned).collect()
 }
 
@@ -54,7 +57,7 @@ pub(super) async fn said(asking: &Asking, target: &Target) -> Result<Said, Strin
     let traits = target.dialect.traits();
     let version = match traits.version {
         Some(JsonAt { path, pointer }) => {
-            json(asking, target, path).await?.and_then(|v| v.pointer(pointer).map(shown))
+            json(asking, target, path).await?.and_then(|v| v.pointer(pointer).map(version_of))
         }
         None => None,
     };
@@ -71,9 +74,9 @@ pub(super) async fn said(asking: &Asking, target: &Target) -> Result<Said, Strin
 }
 
 /// A version may be a number.
-fn shown(version: &Value) -> String {
+fn version_of(version: &Value) -> String {
     let text = version.as_str().map_or_else(|| version.to_string(), str::to_owned);
-    text.chars().take(MAX_NAME_BYTES).collect()
+    shown(&text).chars().take(MAX_NAME_BYTES).collect()
 }
 
 async fn endpoint(asking: &Asking, target: &Target, path: &str) -> Result<Endpoint, String> {
@@ -124,7 +127,7 @@ mod tests {
             assert!(models(other).is_empty());
         }
         let many: Vec<_> = (0..5000).map(|i| serde_json::json!({"id": i.to_string()})).collect();
-        let long = serde_json::json!({"data": [{"id": "x".repeat(600)}, {"id": "a"}]});
+        let long = serde_json::json!({"data": [{"id": "x".repeat(600)}, {"id": "\u{1b}[2J"}, {"id": "a"}]});
         assert_eq!(models(serde_json::json!({"data": many}).to_string().as_bytes()).len(), MAX_MODELS);
         assert_eq!(models(long.to_string().as_bytes()), ["a"]);
     }
