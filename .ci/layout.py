@@ -68,11 +68,12 @@ EXTERNAL = {
     | SERIALISATION
     | DEV_TOOLS,
     "proto": {"bytes", "prost", "prost-types", "protox", "thiserror", "tonic", "tonic-prost", "tonic-prost-build"}
+    | {"rustls", "rustls-webpki"}  # proto::tls: one reader of certificates and keys for both sides
     | DEV_TOOLS,
     "coordinator": set(
         "axum bytes clap comfy-table crc32c futures-core futures-util hdrhistogram http humantime indicatif jiff"
-        " reqwest rustix sha2 sled subtle tokenizers toml zstd".split()
-    )
+        " reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
+    )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM
@@ -80,8 +81,8 @@ EXTERNAL = {
     | DEV_TOOLS,
     "agent": set(
         "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util humantime hyper"
-        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls-native-certs sha2 tokio-rustls zstd".split()
-    )
+        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls rustls-native-certs sha2 tokio-rustls zstd".split()
+    )  # rustls: what its errors mean is said to a person
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM

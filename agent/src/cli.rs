@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
 use crate::launch::{Keeping, Launcher, Recipe};
-use crate::session::{self, AgentConfig};
+use crate::session::{self, AgentConfig, AgentError, Dial, JoinTls};
 
 /// Serves a Plimsoll coordinator: sends its part of the load and records every clock.
 ///
@@ -26,9 +26,9 @@ use crate::session::{self, AgentConfig};
 #[derive(Debug, Parser)]
 #[command(name = "agent", version, about, long_about, after_help = COMMANDS)]
 pub struct Options {
-    /// Where the coordinator listens, as HOST:PORT
-    #[arg(long, value_name = "HOST:PORT")]
-    pub join: String,
+    /// Where, and what is shown there
+    #[command(flatten)]
+    pub join: JoinOptions,
 
     /// This agent's name. Two agents of one coordinator need two names; keep it from run to run, for it decides which
     /// arrivals are sent from here [default: the host's name]
@@ -42,10 +42,6 @@ pub struct Options {
     /// End after the first coordinator's work
     #[arg(long)]
     pub once: bool,
-
-    /// File with the join token [default: the environment's PLIMSOLL_TOKEN, if set]
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
 
     /// File with the engine's API key [default: the environment's OPENAI_API_KEY, if set]
     #[arg(long, value_name = "FILE")]
@@ -119,6 +115,34 @@ pub struct Options {
     pub log: LogFormat,
 }
 
+/// Where a coordinator is, and what is shown there.
+#[derive(Debug, clap::Args)]
+pub struct JoinOptions {
+    /// Where the coordinator listens, as HOST:PORT; with https:// before it only ever with TLS
+    #[arg(long, value_name = "HOST:PORT")]
+    pub join: String,
+
+    /// File with the join token [default: the environment's PLIMSOLL_TOKEN, if set]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Speak TLS, and only to a coordinator whose certificate one of these has signed, as PEM; see docs/security.md
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// This agent's certificate, as PEM, for a coordinator that wants one
+    #[arg(long, value_name = "FILE", requires = "tls_ca", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The name that the coordinator's certificate must have [default: the host of --join]
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    pub tls_name: Option<String>,
+}
+
 /// Commands that are programs of their own: see `gpu::command` and `spool::command`.
 const COMMANDS: &str = "Commands that serve no coordinator:
   agent spool      shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
@@ -137,10 +161,49 @@ pub enum LogFormat {
     Json,
 }
 
+impl JoinOptions {
+    /// What they say, with the files read.
+    ///
+    /// # Errors
+    /// With the option and the file.
+    pub(crate) fn read(&self) -> anyhow::Result<Dial> {
+        let (join, only_tls) = match self.join.strip_prefix("https://") {
+            Some(join) => (join.to_owned(), true),
+            None => (self.join.clone(), false),
+        };
+        let tls = match &self.tls_ca {
+            None if only_tls => {
+                let message =
+                    "https:// needs --tls-ca, the certificate that has signed the coordinator's".into();
+                return Err(AgentError::Address { join: self.join.clone(), message }.into());
+            }
+            None => None,
+            Some(ca) => {
+                let identity = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+                if let Some(key) = &self.tls_key {
+                    not_for_others(key);
+                }
+                Some(JoinTls::read(ca, identity, self.tls_name.clone())?)
+            }
+        };
+        Ok(Dial { join, tls, token: secret(self.token_file.as_deref(), "PLIMSOLL_TOKEN")? })
+    }
+}
+
+/// Warns when a secret's file can be read by others.
+fn not_for_others(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map_or(0, |m| m.permissions().mode() & 0o777);
+    if mode & 0o077 != 0 {
+        tracing::warn!("{}: others on this host can read it (mode {mode:o}); chmod 600 it", path.display());
+    }
+}
+
 /// Reads a secret from a file or, without one, from the environment.
-pub(crate) fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
+fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
     let text = match file {
         Some(path) => {
+            not_for_others(path);
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
         }
         None => std::env::var(variable).unwrap_or_default(),
@@ -208,6 +271,7 @@ fn recipe(path: &Path, overlay: Option<&Path>, vars: &[String]) -> anyhow::Resul
 /// What is wrong, for a person.
 pub fn run(options: Options) -> anyhow::Result<()> {
     log(options.log);
+    let dial = options.join.read()?;
     let open_files_limit = host::raise_open_files();
     let mut facts = host::facts();
     facts.open_files_limit = open_files_limit;
@@ -239,7 +303,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         }
     };
     let config = AgentConfig {
-        join: options.join,
+        dial,
         spool,
         introduction: Introduction {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -251,7 +315,6 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             gpu: false,
         },
         once: options.once,
-        token: secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?,
         access,
         clock,
         disk: Arc::new(OsDisk),

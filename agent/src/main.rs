@@ -22,8 +22,9 @@ fn main() -> ExitCode {
         Err(e) => {
             eprintln!("agent: {e:#}");
             // A command line that cannot work is the user's to mend.
-            let usage =
-                e.downcast_ref::<AgentError>().is_some_and(|e| matches!(e, AgentError::Address { .. }));
+            let usage = e
+                .downcast_ref::<AgentError>()
+                .is_some_and(|e| matches!(e, AgentError::Address { .. } | AgentError::Tls { .. }));
             if usage { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

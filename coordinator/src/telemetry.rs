@@ -251,12 +251,12 @@ pub fn idle_watts(series: &[AgentSeries], idle: Option<(Nanos, Nanos)>) -> BTree
 /// A window of the coordinator's clock on the agent's, by the estimate that was made nearest to it; and how far its edges
 /// may be off: clocks drift between the estimate and the edges.
 fn mapped(clocks: &[ClockSample], window: Window) -> Option<(Window, Nanos)> {
-    let here = |c: &ClockSample, at: Nanos| shifted(at, -c.offset_ns);
+    let here = |c: &ClockSample, at: Nanos| shifted(at, c.offset_ns.saturating_neg());
     let middle = Nanos(window.from.0 / 2 + window.to.0 / 2);
     let clock = clocks.iter().copied().min_by_key(|c| here(c, middle).0.abs_diff(c.at.0))?;
     let window = Window { from: here(&clock, window.from), to: here(&clock, window.to) };
     let away = [window.from, window.to].map(|edge| edge.0.abs_diff(clock.at.0)).into_iter().max()?;
-    Some((window, Nanos(clock.bound_ns + away / DRIFT_DIVISOR.unsigned_abs())))
+    Some((window, Nanos(clock.bound_ns.saturating_add(away / DRIFT_DIVISOR.unsigned_abs()))))
 }
 
 /// An instant of an agent's clock on the coordinator's.

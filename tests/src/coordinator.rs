@@ -182,8 +182,8 @@ impl Running {
     pub fn join_address(&mut self) -> SocketAddr {
         self.process.expect("agent --join HOST:PORT", |process| {
             let said = process.stderr();
-            let (address, _) = said.split_once("agent --join ")?.1.split_once('\n')?;
-            address.trim().parse().ok()
+            let (line, _) = said.split_once("agent --join ")?.1.split_once('\n')?;
+            line.split_whitespace().next()?.trim_start_matches("https://").parse().ok()
         })
     }
 

@@ -1,8 +1,8 @@
 //! Delivering what agent processes left that are gone, under their own incarnation.
 //!
-//! The coordinator asks nothing of whoever brings traces but the join token: a batch says whose they are, and it takes
-//! what follows its mark while the trial is open. So a backlog needs no session; `agent spool push` has none, and a
-//! session that has one calls [`deliver`] over it. One batch at a time, each acknowledged before the next: nothing
+//! The coordinator takes from an agent what its earlier processes left: a batch says which, and it takes what follows its
+//! mark while the trial is open. A session that has a connection calls [`deliver`] over it; `agent spool push` joins for
+//! that alone, as an agent that sends no load. One batch at a time, each acknowledged before the next: nothing
 //! waits for this, and the disk is the slower part.
 //!
 //! It must never deliver a trace behind a gap as if there were none, and never go on without progress. The tests
@@ -10,8 +10,9 @@
 
 use std::sync::Arc;
 
+use common::clock::Clock;
 use common::disk::Disk;
-use common::fleet::TrialFate;
+use common::fleet::{Introduction, TrialFate};
 use common::ids::{Epoch, RunId, Seq, TrialId};
 use proto::v1::telemetry_client::TelemetryClient;
 use proto::v1::{FatesRequest, TraceAck, TraceBatch, trace_ack};
@@ -19,16 +20,19 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::join::{self, JoinError, Wire};
-use crate::engine::Secret;
+use super::join::{self, Link, Wire};
+use super::{Dial, JoinError};
 use crate::spool::held::Backlog;
 
 /// Bytes of a batch, unless one block is larger.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A connection over which backlogs are delivered.
-#[derive(Clone)]
-pub struct Courier(pub(super) Wire);
+/// A connection over which one agent's backlogs are delivered.
+pub struct Courier {
+    wire: Wire,
+    /// The session whose pass the calls carry, where it is the courier's own: it lasts as long.
+    _session: Option<Link>,
+}
 
 /// What came of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,13 +90,22 @@ impl From<Status> for Undelivered {
 }
 
 impl Courier {
-    /// Dials a coordinator. Nothing is said to it yet.
+    /// Over a connection of a session that lasts.
+    pub(super) fn over(wire: Wire) -> Self {
+        Self { wire, _session: None }
+    }
+
+    /// Joins a coordinator under the agent's name, as one that sends no load. Nothing is delivered yet.
     ///
     /// # Errors
     /// [`Undelivered::Unusable`] or [`Undelivered::Unreachable`].
-    pub async fn dial(join: &str, token: Option<&Secret>) -> Result<Self, Undelivered> {
-        match join::dial(join, token).await {
-            Ok(wire) => Ok(Self(wire)),
+    pub async fn join(
+        dial: &Dial,
+        introduction: &Introduction,
+        clock: &dyn Clock,
+    ) -> Result<Self, Undelivered> {
+        match join::greet(dial, introduction, clock).await {
+            Ok(link) => Ok(Self { wire: link.bulk.clone(), _session: Some(link) }),
             Err(JoinError::Fatal(e)) => Err(Undelivered::Unusable(e)),
             Err(JoinError::Again(reason)) => Err(Undelivered::Unreachable(reason)),
         }
@@ -107,7 +120,7 @@ impl Courier {
         run: &RunId,
         trials: &[(TrialId, Epoch)],
     ) -> Result<Vec<TrialFate>, Undelivered> {
-        let mut client = TelemetryClient::new(self.0.clone());
+        let mut client = TelemetryClient::new(self.wire.clone());
         let fates: Vec<TrialFate> = client.fates(FatesRequest::of(run, trials)).await?.into_inner().into();
         if fates.len() == trials.len() {
             return Ok(fates);
@@ -129,7 +142,7 @@ pub async fn deliver(
     let mut stream = Upload { backlog, batches, acks: None };
     // The first batch asks for the mark; it must wait in the channel, or the call does not begin.
     stream.send(Vec::new()).await;
-    let mut client = TelemetryClient::new(courier.0.clone());
+    let mut client = TelemetryClient::new(courier.wire.clone());
     stream.acks = Some(client.upload(ReceiverStream::new(outgoing)).await?.into_inner());
     let mut mark = stream.answer().await?;
     let before = mark;

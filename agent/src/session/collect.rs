@@ -96,7 +96,7 @@ impl Collection {
     /// Begins to deliver it.
     pub(super) fn deliver(self, wire: Wire, disk: Arc<dyn Disk>) -> Delivery {
         let segments = self.backlogs.iter().flat_map(|b| b.segments.iter().cloned()).collect();
-        let (backlogs, courier) = (self.backlogs, Courier(wire));
+        let (backlogs, courier) = (self.backlogs, Courier::over(wire));
         let task = tokio::spawn(async move {
             for backlog in &backlogs {
                 let mut told = String::new();

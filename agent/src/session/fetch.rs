@@ -12,9 +12,7 @@ use proto::v1::fleet_client::FleetClient;
 use proto::v1::{SliceRequest, WorkloadRequest};
 
 use super::join::Wire;
-
-/// Largest workload that is taken over the wire: it is held in memory.
-const MAX_WORKLOAD_BYTES: u64 = 4 << 30;
+use super::limits::{MAX_DATA_MESSAGE, check_order, check_slice};
 
 /// Slice and workload of a trial.
 pub(super) struct Fetched {
@@ -33,15 +31,17 @@ pub(super) async fn fetch(
     disk: Arc<dyn Disk>,
     spool: PathBuf,
 ) -> Result<Fetched, String> {
+    check_order(&order)?;
     let workload = workload(&order, wire.clone(), &*disk, &spool).await?;
     let slice = slice(&order, &agent, wire).await?;
+    check_slice(&slice, workload.rows.len())?;
     Ok(Fetched { slice, workload: Arc::new(workload) })
 }
 
 async fn slice(order: &TrialOrder, agent: &AgentName, wire: Wire) -> Result<Vec<Arrival>, String> {
     let request = SliceRequest { agent: agent.to_string(), epoch: order.epoch.0 };
     let status = |s: tonic::Status| format!("the slice cannot be had: {}", s.message());
-    let mut client = FleetClient::new(wire).max_decoding_message_size(16 << 20);
+    let mut client = FleetClient::new(wire).max_decoding_message_size(MAX_DATA_MESSAGE);
     let mut pages = client.slice(request).await.map_err(status)?.into_inner();
     let mut slice: Vec<Arrival> = Vec::new();
     while let Some(page) = pages.message().await.map_err(status)? {
@@ -90,15 +90,9 @@ async fn workload(order: &TrialOrder, wire: Wire, disk: &dyn Disk, spool: &Path)
 }
 
 async fn download(order: &TrialOrder, wire: Wire) -> Result<Vec<u8>, String> {
-    if order.workload_bytes > MAX_WORKLOAD_BYTES {
-        return Err(format!(
-            "the workload has {} bytes, more than {MAX_WORKLOAD_BYTES}",
-            order.workload_bytes
-        ));
-    }
     let status = |s: tonic::Status| format!("the workload cannot be had: {}", s.message());
     let request = WorkloadRequest { sha256: order.workload.to_string() };
-    let mut client = FleetClient::new(wire).max_decoding_message_size(16 << 20);
+    let mut client = FleetClient::new(wire).max_decoding_message_size(MAX_DATA_MESSAGE);
     let mut chunks = client.workload(request).await.map_err(status)?.into_inner();
     let mut bytes = Vec::new();
     while let Some(chunk) = chunks.message().await.map_err(status)? {
@@ -110,6 +104,10 @@ async fn download(order: &TrialOrder, wire: Wire) -> Result<Vec<u8>, String> {
     if Digest::of(&bytes) == order.workload {
         Ok(bytes)
     } else {
-        Err("the workload's digest does not fit".into())
+        Err(format!(
+            "the workload is not the one that was announced: its digest is {}, and not {}",
+            Digest::of(&bytes),
+            order.workload
+        ))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::v1::fleet_client::FleetClient;
 use proto::v1::{AgentMessage, CoordinatorMessage, Welcome, agent_message, coordinator_message, refused};
-use proto::{PROTOCOL_VERSION, TOKEN_METADATA};
+use proto::{PASS_METADATA, PROTOCOL_VERSION, TOKEN_METADATA, convert};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
@@ -12,24 +12,32 @@ use tonic::service::{Interceptor, interceptor::InterceptedService};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::{AgentConfig, AgentError};
-use crate::engine::Secret;
+use super::{AgentConfig, AgentError, Dial, JoinError, limits, tls};
+use common::clock::Clock;
+use common::fleet::Introduction;
 use common::ids::Nanos;
 
 /// Control messages from this agent that wait for the network: a heartbeat a second and a few for each trial.
 const OUTBOX: usize = 64;
 
-/// A connection whose every call carries the join token.
+/// A connection whose every call carries the join token and, once there is one, the session's pass.
 pub(super) type Wire = InterceptedService<Channel, Token>;
 
-/// Puts the join token on a call.
+type Value = MetadataValue<tonic::metadata::Ascii>;
+
+/// Puts the join token and the pass on a call.
 #[derive(Clone)]
-pub(super) struct Token(Option<MetadataValue<tonic::metadata::Ascii>>);
+pub(super) struct Token {
+    token: Option<Value>,
+    pass: Option<Value>,
+}
 
 impl Interceptor for Token {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert(TOKEN_METADATA, token.clone());
+        for (key, value) in [(TOKEN_METADATA, &self.token), (PASS_METADATA, &self.pass)] {
+            if let Some(value) = value {
+                request.metadata_mut().insert(key, value.clone());
+            }
         }
         Ok(request)
     }
@@ -50,66 +58,91 @@ pub(super) struct Link {
     pub(super) clock: Wire,
 }
 
-/// Why joining failed.
-pub(super) enum JoinError {
-    /// It will fail again.
-    Fatal(AgentError),
-    /// The coordinator is not there, or not yet ready for us.
-    Again(String),
-}
-
 /// Dials, introduces the agent and waits for the welcome.
 pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
-    let dial = || dial(&config.join, config.token.as_ref());
-    let control = dial().await?;
+    let (dial, introduction) = (&config.dial, &config.introduction);
+    let greeted =
+        tokio::time::timeout(limits::ANSWER_WITHIN, greet(dial, introduction, &*config.clock)).await;
+    greeted.unwrap_or_else(|_| {
+        Err(JoinError::Again(format!(
+            "{} did not answer as a coordinator within {:?}",
+            dial.join,
+            limits::ANSWER_WITHIN
+        )))
+    })
+}
+
+/// Dials, introduces and waits for the welcome.
+pub(super) async fn greet(
+    dial: &Dial,
+    introduction: &Introduction,
+    clock: &dyn Clock,
+) -> Result<Link, JoinError> {
+    let endpoint = endpoint(dial).map_err(JoinError::Fatal)?;
+    let token = token(dial).map_err(JoinError::Fatal)?;
+    let channel = endpoint.connect().await.map_err(|e| unreachable(&dial.join, &e))?;
     let (outbox, messages) = mpsc::channel(OUTBOX);
-    let hello = agent_message::Kind::Hello((&config.introduction).into());
-    let hello_sent = config.clock.boottime();
+    let hello = agent_message::Kind::Hello(introduction.into());
+    let hello_sent = clock.boottime();
     // The channel is empty and its receiver is held: there is room.
     let _ = outbox.send(AgentMessage { kind: Some(hello) }).await;
-    let mut client = FleetClient::new(control.clone());
-    let refused = |status: &Status| refusal(&config.join, status);
+    let mut client = FleetClient::new(InterceptedService::new(channel.clone(), token.clone()))
+        .max_decoding_message_size(limits::MAX_CONTROL_MESSAGE);
+    let refused = |status: &Status| refusal(&dial.join, status);
     let session = client.session(ReceiverStream::new(messages)).await.map_err(|s| refused(&s))?;
     let mut inbound = session.into_inner();
     let first = inbound.message().await.map_err(|s| refused(&s))?.and_then(|m| m.kind);
     match first {
         Some(coordinator_message::Kind::Welcome(welcome)) => {
-            let (bulk, clock) = (dial().await?, dial().await?);
-            Ok(Link { inbound, outbox, welcome, hello_sent, control, bulk, clock })
+            let strange = |why| JoinError::Again(format!("the coordinator at {}: {why}", dial.join));
+            limits::check_welcome(&welcome).map_err(strange)?;
+            let with_pass =
+                Token { pass: Some(secret(&welcome.pass, dial).map_err(JoinError::Fatal)?), ..token };
+            let wire = |channel| InterceptedService::new(channel, with_pass.clone());
+            // Dialled when there is something to send: a connection without a call is closed by the coordinator.
+            let (bulk, clock) = (wire(endpoint.connect_lazy()), wire(endpoint.connect_lazy()));
+            Ok(Link { inbound, outbox, welcome, hello_sent, control: wire(channel), bulk, clock })
         }
         Some(coordinator_message::Kind::Refused(r)) => {
-            let message = r.message.clone();
+            let message = convert::shown(&r.message, convert::MAX_CARD_TEXT);
             match r.reason() {
                 refused::Reason::NameTaken | refused::Reason::Full => Err(JoinError::Again(format!(
                     "the coordinator at {} has no place for us: {message}",
-                    config.join
+                    dial.join
                 ))),
-                _ => Err(JoinError::Fatal(AgentError::Refused { join: config.join.clone(), message })),
+                _ => Err(JoinError::Fatal(AgentError::Refused { join: dial.join.clone(), message })),
             }
         }
         _ => Err(JoinError::Again(format!(
             "{} did not answer as a coordinator of protocol {PROTOCOL_VERSION}",
-            config.join
+            dial.join
         ))),
     }
 }
 
-/// Makes a connection. Nothing is said on it yet.
-pub(super) async fn dial(join: &str, secret: Option<&Secret>) -> Result<Wire, JoinError> {
-    let endpoint = endpoint(join).map_err(JoinError::Fatal)?;
-    let token = token(join, secret).map_err(JoinError::Fatal)?;
-    let channel = endpoint.connect().await;
-    channel
-        .map(|c| InterceptedService::new(c, token))
-        .map_err(|e| JoinError::Again(format!("cannot reach a coordinator at {join}: {}", root(&e))))
+/// A connection to a server that wants no pass.
+#[cfg(test)]
+pub(super) async fn without_pass(join: &str) -> Wire {
+    let dial = Dial { join: join.to_owned(), tls: None, token: None };
+    let channel = endpoint(&dial).ok().unwrap().connect().await.unwrap();
+    InterceptedService::new(channel, Token { token: None, pass: None })
 }
 
-fn endpoint(join: &str) -> Result<Endpoint, AgentError> {
-    let fail = |message: String| AgentError::Address { join: join.to_owned(), message };
-    if !join.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-        return Err(fail("no host and port".into()));
+fn unreachable(join: &str, error: &tonic::transport::Error) -> JoinError {
+    tls::trouble(join, error)
+        .unwrap_or_else(|| JoinError::Again(format!("cannot reach a coordinator at {join}: {}", root(error))))
+}
+
+fn endpoint(dial: &Dial) -> Result<Endpoint, AgentError> {
+    let join = &dial.join;
+    let fail = |message: String| AgentError::Address { join: join.clone(), message };
+    let host = host(join).ok_or_else(|| fail("no host and port".into()))?;
+    let scheme = if dial.tls.is_some() { "https" } else { "http" };
+    let mut endpoint =
+        Endpoint::from_shared(format!("{scheme}://{join}")).map_err(|e| fail(e.to_string()))?;
+    if let Some(tls) = &dial.tls {
+        endpoint = endpoint.tls_config(tls.config(host)).map_err(|e| fail(root(&e)))?;
     }
-    let endpoint = Endpoint::from_shared(format!("http://{join}")).map_err(|e| fail(e.to_string()))?;
     Ok(endpoint
         .connect_timeout(Duration::from_secs(5))
         .tcp_nodelay(true)
@@ -121,18 +154,33 @@ fn endpoint(join: &str) -> Result<Endpoint, AgentError> {
         .initial_connection_window_size(8 << 20))
 }
 
-fn token(join: &str, secret: Option<&Secret>) -> Result<Token, AgentError> {
-    let Some(secret) = secret else { return Ok(Token(None)) };
-    let mut value: MetadataValue<_> = secret.expose().parse().map_err(|_| AgentError::Address {
-        join: join.to_owned(),
+/// The host of HOST:PORT; none when it is not that.
+fn host(join: &str) -> Option<&str> {
+    let (host, port) = join.rsplit_once(':')?;
+    let plain = !host.is_empty() && !host.contains('/') && !host.contains('@');
+    (plain && port.parse::<u16>().is_ok()).then_some(host)
+}
+
+fn token(dial: &Dial) -> Result<Token, AgentError> {
+    let token = dial.token.as_ref().map(|s| secret(s.expose(), dial)).transpose()?;
+    Ok(Token { token, pass: None })
+}
+
+fn secret(text: &str, dial: &Dial) -> Result<Value, AgentError> {
+    let mut value: Value = text.parse().map_err(|_| AgentError::Address {
+        join: dial.join.clone(),
         message: "the token has characters that cannot be sent".into(),
     })?;
+    // Logs of HTTP/2 show no value that is marked so.
     value.set_sensitive(true);
-    Ok(Token(Some(value)))
+    Ok(value)
 }
 
 fn refusal(join: &str, status: &Status) -> JoinError {
-    let message = status.message().to_owned();
+    if let Some(trouble) = tls::trouble(join, status) {
+        return trouble;
+    }
+    let message = convert::shown(status.message(), convert::MAX_CARD_TEXT);
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => {
             JoinError::Fatal(AgentError::Refused { join: join.to_owned(), message })
@@ -156,9 +204,9 @@ mod tests {
 
     #[test]
     fn an_address_needs_host_and_port() {
-        for bad in ["", "host", "host:", ":7000", "host:x", "host:99999"] {
-            assert!(endpoint(bad).is_err(), "{bad:?} was accepted");
+        for bad in ["", "host", "host:", ":7000", "host:x", "host:99999", "http://host:1", "u@host:1"] {
+            assert_eq!(host(bad), None, "{bad:?} was accepted");
         }
-        assert!(endpoint("10.0.0.5:7000").is_ok() && endpoint("[::1]:7000").is_ok());
+        assert_eq!((host("10.0.0.5:7000"), host("[::1]:7000")), (Some("10.0.0.5"), Some("[::1]")));
     }
 }

@@ -3,7 +3,7 @@
 //! An agent dials, and dials again for as long as it lives: before the coordinator is up, and after one has gone, so
 //! that it serves the next. Everything here runs on the control runtime; nothing here is on the path of a request.
 //!
-//! - `join` makes the connection and shakes hands.
+//! - `join` makes the connection and shakes hands, with `tls` where that is wanted; `limits` says what is too much.
 //! - `serve` is the loop of a joined session; `trial` is what it knows of the trial under way.
 //! - `probes` keeps the clock model, `fetch` gets slice and workload, `upload` delivers the spool, `record` what is
 //!   recorded beside it; `numbers` says how traces are numbered.
@@ -15,10 +15,12 @@ mod backlog;
 mod collect;
 mod fetch;
 mod join;
+mod limits;
 pub(crate) mod numbers;
 mod probes;
 mod record;
 mod serve;
+mod tls;
 mod trial;
 mod upload;
 
@@ -42,20 +44,30 @@ use collect::Delivery;
 use numbers::Numbers;
 use probes::ClockModel;
 use record::Observing;
+pub use tls::JoinTls;
 use trial::Trial;
+
+/// Where a coordinator is, and what is shown there.
+#[derive(Clone)]
+pub struct Dial {
+    /// `HOST:PORT`.
+    pub join: String,
+    /// It is spoken to with TLS.
+    pub tls: Option<JoinTls>,
+    /// The join token.
+    pub token: Option<Secret>,
+}
 
 /// What an agent is started with.
 pub struct AgentConfig {
-    /// `HOST:PORT` of the coordinator.
-    pub join: String,
+    /// Where the coordinator is.
+    pub dial: Dial,
     /// Who we are.
     pub introduction: Introduction,
     /// Where traces are kept until they are sealed, and workloads for the next time. This agent's alone.
     pub spool: PathBuf,
     /// End after one coordinator's work.
     pub once: bool,
-    /// The join token.
-    pub token: Option<Secret>,
     /// What this agent brings to an engine: its key, whom it trusts.
     pub access: Access,
     /// Time.
@@ -87,6 +99,24 @@ pub enum AgentError {
         /// What is wrong.
         message: String,
     },
+    /// A file for TLS cannot be used.
+    #[error("{option} {}: {reason}", path.display())]
+    Tls {
+        /// Which option names it.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Why joining failed.
+enum JoinError {
+    /// It will fail again.
+    Fatal(AgentError),
+    /// The coordinator is not there, or not yet ready for us.
+    Again(String),
 }
 
 /// How a session ended.
@@ -202,11 +232,11 @@ async fn serve_coordinators(agent: &mut Agent, shutdown: &mut Shutdown) -> Resul
                             }
                             continue;
                         }
-                        SessionEnd::Lost(reason) => format!("lost the coordinator at {}: {reason}", agent.config.join),
+                        SessionEnd::Lost(reason) => format!("lost the coordinator at {}: {reason}", agent.config.dial.join),
                     }
                 }
-                Err(join::JoinError::Fatal(e)) => return Err(e),
-                Err(join::JoinError::Again(reason)) => reason,
+                Err(JoinError::Fatal(e)) => return Err(e),
+                Err(JoinError::Again(reason)) => reason,
             },
             _ = asked_to_end(shutdown, 0) => return Ok(()),
         };

@@ -10,6 +10,7 @@ use common::clock::Clock;
 use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
+use proto::convert;
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
     coordinator_message::Kind as Hear,
@@ -59,7 +60,7 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
     }
     let lease = Holder::new(Nanos(welcome.lease_ns), link.hello_sent);
     agent.lease_until.store(lease.until().0, Ordering::Release);
-    tracing::info!("joined {} (version {})", agent.config.join, welcome.coordinator_version);
+    tracing::info!("joined {} (version {})", agent.config.dial.join, welcome.coordinator_version);
     let probes = tokio::spawn(agent.clock_model.clone().keep(link.clock.clone()));
     let mut session = Session { agent, link, found, lease, probes };
     if let Err(reason) = session.resume().await {
@@ -83,7 +84,7 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
             // said over a session that it has closed.
             biased;
             message = session.link.inbound.message() => match message {
-                Ok(Some(CoordinatorMessage { kind: Some(Hear::Goodbye(g)) })) => return SessionEnd::Goodbye(g.reason),
+                Ok(Some(CoordinatorMessage { kind: Some(Hear::Goodbye(g)) })) => return SessionEnd::Goodbye(words(&g.reason)),
                 Ok(Some(CoordinatorMessage { kind: Some(kind) })) => session.hear(kind).await,
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => return SessionEnd::Lost("it ended the session".into()),
@@ -155,6 +156,11 @@ impl Drop for Session<'_> {
     }
 }
 
+/// A reason as it may be shown, and kept with every arrival that is not sent for it.
+fn words(reason: &str) -> String {
+    convert::shown(reason, convert::MAX_CARD_TEXT)
+}
+
 type Step = Result<(), String>;
 
 impl Session<'_> {
@@ -213,14 +219,14 @@ impl Session<'_> {
             Hear::Start(start) => self.start(Epoch(start.epoch)).await?,
             Hear::Stop(stop) => {
                 if let Some(trial) = self.current(Epoch(stop.epoch)) {
-                    trial.stop(Stop { reason: stop.reason, cancel: stop.cancel });
+                    trial.stop(Stop { reason: words(&stop.reason), cancel: stop.cancel });
                 }
             }
             Hear::Abort(abort) => {
                 if let Some(trial) = self.current(Epoch(abort.epoch))
                     && !matches!(trial.phase, Phase::Running | Phase::Drained { .. })
                 {
-                    tracing::info!("the trial was called off: {}", abort.reason);
+                    tracing::info!("the trial was called off: {}", words(&abort.reason));
                     trial.abandon();
                 }
             }

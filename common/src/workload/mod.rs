@@ -20,6 +20,9 @@ use crate::plan::Api;
 /// Longest workload line that is read. A longer one is more likely the wrong file than a prompt.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
+/// Largest workload: coordinator and agents hold it in memory.
+pub const MAX_WORKLOAD_BYTES: u64 = 4 << 30;
+
 /// Rows with the digest of the bytes that they were read from.
 #[derive(Debug, Clone)]
 pub struct Workload {

@@ -15,14 +15,14 @@ use common::slo::parse_time;
 use common::telemetry::{EventKind, Record, Window};
 
 use super::company::{Company, Local};
+use super::entrance::{Entrance, Keys};
 use super::options::CaptureOptions;
 use super::progress::Progress;
 use super::terminal::{self, say};
-use super::{exit, new_run_id, planning, show, usage};
+use super::{exit, new_run_id, planning, usage};
 use crate::ingest;
 use crate::plan::{BetweenTrials, EnginePlan, FleetPlan};
 use crate::report::render_window;
-use crate::rpc;
 use crate::run::{self, Captured, Gathering};
 use crate::store::{AgentSeries, RunEvent, RunStore, Store};
 use crate::telemetry;
@@ -38,14 +38,14 @@ pub(super) fn capture(options: &CaptureOptions) -> anyhow::Result<u8> {
         let metrics = options.base_url.as_deref().map(|url| -> anyhow::Result<Target> {
             Ok(Target::plain(url.parse().map_err(|e| anyhow!("--base-url {e}"))?))
         });
-        Ok((fleet, length, metrics.transpose()?))
+        Ok((fleet, length, metrics.transpose()?, Keys::read(&options.agents)?))
     });
-    let (fleet, length, metrics) = match planned {
+    let (fleet, length, metrics, keys) = match planned {
         Ok(planned) => planned,
         Err(e) => return Ok(usage(&e)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(watch(options, fleet, length, metrics));
+    let code = runtime.block_on(watch(options, fleet, keys, length, metrics));
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
 }
@@ -53,19 +53,19 @@ pub(super) fn capture(options: &CaptureOptions) -> anyhow::Result<u8> {
 async fn watch(
     options: &CaptureOptions,
     plan: FleetPlan,
+    keys: Keys,
     length: Nanos,
     metrics: Option<Target>,
 ) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (listener, address) = rpc::bind(&plan.listen).await?;
+    let entrance = Entrance::open(&plan, keys).await?;
     let store = Store::open(&options.data, Arc::new(OsDisk))?;
     let run_id = new_run_id()?;
-    let token = planning::token(&options.agents, address.ip())?;
-    if let Some(line) = show::join_line(address, token.as_ref(), &plan) {
+    if let Some(line) = entrance.join_line(&plan) {
         terminal::err(format_args!("{line}"));
     }
     let local = Local { data: &options.data, api_key_file: None, tls: &options.tls, agents: &options.agents };
-    let (company, mut fleet) = Company::gather(&plan, (listener, address), token.as_ref(), &local, &clock)?;
+    let (company, mut fleet) = Company::gather(&plan, entrance, &local, &clock)?;
     let mut ui = Progress::new();
     let with = Gathering { fleet: &mut fleet, clock: &*clock, stop: company.stop.clone(), ui: &mut ui };
     let engine = EnginePlan {

@@ -1,23 +1,21 @@
 //! A coordinator with its services and the agents that it starts: what `sweep`, `run` and `probe` have in common.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use common::clock::Clock;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::entrance::Entrance;
 use super::local::{self, LocalAgents};
 use super::options::{AgentOptions, TlsOptions};
-use super::planning::Token;
 use super::terminal::tell;
 use crate::fleet::{EVENTS, Fleet};
 use crate::plan::FleetPlan;
-use crate::rpc::{self, Shared};
+use crate::rpc::{self, Limits, Shared};
 use crate::trial::drive::StopLevel;
 
 /// Services and agents. [`Company::part`] ends them.
@@ -43,20 +41,19 @@ pub(super) struct Local<'a> {
 }
 
 impl Company {
-    /// Serves agents on `listener` and starts those of this host.
+    /// Serves agents that come in and starts those of this host.
     pub(super) fn gather(
         plan: &FleetPlan,
-        (listener, address): (TcpListener, SocketAddr),
-        token: Option<&Token>,
+        entrance: Entrance,
         local: &Local<'_>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<(Self, Fleet)> {
         let (events, inbox) = mpsc::channel(EVENTS);
         let incarnation = getrandom::u64().context("no randomness from the system")?;
-        let secret = token.map(|t| t.secret.clone());
-        let shared = Shared::new(Arc::clone(clock), secret.clone(), incarnation, events.clone());
+        let secret = entrance.token.as_ref().map(|token| token.secret.as_str());
+        let shared = Shared::new(Arc::clone(clock), secret, incarnation, events.clone(), Limits::default());
         let (end, ended) = watch::channel(false);
-        let serving = rpc::serve(listener, Arc::clone(&shared), wait_until(ended));
+        let serving = rpc::serve(entrance.doors, Arc::clone(&shared), wait_until(ended));
         let server = tokio::spawn(async move {
             if let Err(e) = serving.await {
                 tracing::error!("agents are served no more: {e}");
@@ -64,7 +61,7 @@ impl Company {
         });
         let (stop_level, stop) = watch::channel(0u8);
         tokio::spawn(signals(stop_level));
-        let agents = LocalAgents::start(plan, local, address, secret.as_deref(), &events)?;
+        let agents = LocalAgents::start(plan, local, entrance.local, secret, &events)?;
         let fleet = Fleet::new(local::names(plan)?, plan.remote, inbox, Arc::clone(clock));
         Ok((Self { shared, stop, agents, end, server }, fleet))
     }

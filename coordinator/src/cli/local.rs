@@ -59,9 +59,6 @@ impl LocalAgents {
         let binary = binary()?;
         let folder = with.data.join("agents");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        // A coordinator that listens everywhere is reached by its local agents over loopback.
-        let join =
-            if join.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], join.port())) } else { join };
         for name in names(plan)? {
             let log = folder.join(format!("{name}.log"));
             let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;

@@ -4,6 +4,7 @@ mod browse;
 mod capture;
 mod company;
 mod config;
+mod entrance;
 mod local;
 mod options;
 mod planning;
@@ -28,10 +29,10 @@ use common::validity::Verdict;
 use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
-use crate::rpc;
 use crate::run::{self, Means, RunOutcome, run};
 use crate::store::Store;
 use company::{Company, Local};
+use entrance::{Entrance, Keys};
 pub use options::{Command, Common, LogFormat, Options};
 use progress::Progress;
 use terminal::{say, tell};
@@ -80,8 +81,9 @@ pub fn main() -> ExitCode {
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };
     let (name, sub) = matches.subcommand().unwrap_or(("run", matches));
-    match planning::plan(common, &rates) {
-        Ok(plan) => execute(plan, common, sub, Which::New(resume::remember(name, sub))),
+    let planned = planning::plan(common, &rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
+    match planned {
+        Ok((plan, keys)) => execute(plan, keys, common, sub, Which::New(resume::remember(name, sub))),
         Err(e) => Ok(usage(&e)),
     }
 }
@@ -117,30 +119,41 @@ enum Which {
     Again(RunId, Box<KeptRun>),
 }
 
-fn execute(plan: Plan, common: &Common, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
+fn execute(
+    plan: Plan,
+    keys: Keys,
+    common: &Common,
+    matches: &ArgMatches,
+    which: Which,
+) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(supervise(plan, common, matches, which));
+    let code = runtime.block_on(supervise(plan, keys, common, matches, which));
     // Sessions of agents that are still connected end with the process.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     code
 }
 
-async fn supervise(plan: Plan, common: &Common, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
+async fn supervise(
+    plan: Plan,
+    keys: Keys,
+    common: &Common,
+    matches: &ArgMatches,
+    which: Which,
+) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (listener, address) = rpc::bind(&plan.fleet.listen).await?;
+    let entrance = Entrance::open(&plan.fleet, keys).await?;
     let store = Store::open(&plan.data, Arc::new(OsDisk))?;
     let run_id = match &which {
         Which::New(_) => new_run_id()?,
         Which::Again(run, _) => run.clone(),
     };
-    let token = planning::token(&common.agents, address.ip())?;
     terminal::err(format_args!("{}", show::plan(&plan, matches, &run_id)));
-    if let Some(line) = show::join_line(address, token.as_ref(), &plan.fleet) {
+    if let Some(line) = entrance.join_line(&plan.fleet) {
         terminal::err(format_args!("{line}"));
     }
     let api_key_file = common.engine.api_key_file.as_deref();
     let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
-    let (company, fleet) = Company::gather(&plan.fleet, (listener, address), token.as_ref(), &local, &clock)?;
+    let (company, fleet) = Company::gather(&plan.fleet, entrance, &local, &clock)?;
     let mut ui = Progress::new();
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };

@@ -414,10 +414,22 @@ pub struct AgentOptions {
     #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Agents")]
     pub join_timeout: String,
 
-    /// File with the join token [default: PLIMSOLL_TOKEN of the environment; if unset and --listen is not loopback,
-    /// one is made and printed]
+    /// File with the join token [default: PLIMSOLL_TOKEN of the environment; if unset, and --listen is not loopback or
+    /// has TLS, one is made and printed]
     #[arg(long, value_name = "FILE", help_heading = "Agents")]
     pub token_file: Option<PathBuf>,
+
+    /// Certificate that agents are shown, as PEM, with the chain up to what they know; see docs/security.md
+    #[arg(long, value_name = "FILE", requires = "tls_key", requires = "listen", help_heading = "Agents")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Agents")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Take only agents that show a certificate signed by one of these, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Agents")]
+    pub tls_client_ca: Option<PathBuf>,
 }
 
 /// What is asked of the engine.

@@ -1,6 +1,5 @@
 //! Options and files → one validated plan. What is wrong is said with the option, the file and the line.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,13 +12,14 @@ use common::plan::{
 use common::seed::Seed;
 use common::slo::{Slo, SloSet, Target as SloTarget, parse_time};
 use common::validity::ValidityLimits;
-use common::workload::{Workload, builtin};
+use common::workload::{MAX_WORKLOAD_BYTES, Workload, builtin};
 use serde_json::{Map, Value};
 
 use super::options::{AgentOptions, ApiOption, Arrival, Between, Common, EngineOptions, Objectives, Rates};
 use crate::plan::{BetweenTrials, EnginePlan, FleetPlan, LoadedWorkload, Plan};
 use crate::record::OWN_FIELDS;
 use crate::retokenize::Retokenizer;
+use crate::rpc::limits::MAX_AGENTS;
 use crate::sweep;
 
 /// Objectives when none is given.
@@ -247,7 +247,12 @@ fn workload(options: &Common) -> anyhow::Result<LoadedWorkload> {
     let (source, bytes) = match &options.workload {
         None => ("built-in".to_owned(), builtin()),
         Some(path) => {
-            let bytes = std::fs::read(path).with_context(|| format!("--workload {}", path.display()))?;
+            let named = || format!("--workload {}", path.display());
+            let length = std::fs::metadata(path).with_context(named)?.len();
+            if length > MAX_WORKLOAD_BYTES {
+                bail!("{}: {length} bytes, more than the {MAX_WORKLOAD_BYTES} that an agent takes", named());
+            }
+            let bytes = std::fs::read(path).with_context(named)?;
             (path.display().to_string(), bytes)
         }
     };
@@ -371,6 +376,9 @@ pub(super) fn fleet(options: &AgentOptions) -> anyhow::Result<FleetPlan> {
     if local + remote == 0 {
         bail!("no agents: --local-agents or --agents must be at least 1");
     }
+    if local + remote > MAX_AGENTS {
+        bail!("{} agents are more than the {MAX_AGENTS} that one coordinator leads", local + remote);
+    }
     if options.engine.is_some() && local == 0 {
         bail!(
             "--engine is for an agent started here: add --local-agents 1, or give the recipe to the agent on the engine's host"
@@ -390,40 +398,6 @@ pub(super) fn fleet(options: &AgentOptions) -> anyhow::Result<FleetPlan> {
         listen: options.listen.clone().unwrap_or_else(|| "127.0.0.1:0".into()),
         join_timeout: time("--join-timeout", &options.join_timeout)?,
     })
-}
-
-/// The join token, and whether it was made here.
-pub(super) struct Token {
-    pub(super) secret: String,
-    pub(super) made: bool,
-}
-
-/// The token of this run: given, or made where agents join from elsewhere. Loopback needs none.
-///
-/// # Errors
-/// When the file cannot be read or is empty, or the system has no randomness.
-pub(super) fn token(options: &AgentOptions, address: IpAddr) -> anyhow::Result<Option<Token>> {
-    let given = match &options.token_file {
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("--token-file {}", path.display()))?;
-            let text = text.trim().to_owned();
-            if text.is_empty() {
-                bail!("--token-file {} is empty", path.display());
-            }
-            Some(text)
-        }
-        None => std::env::var("PLIMSOLL_TOKEN").ok().map(|t| t.trim().to_owned()).filter(|t| !t.is_empty()),
-    };
-    if let Some(secret) = given {
-        return Ok(Some(Token { secret, made: false }));
-    }
-    if address.is_loopback() {
-        return Ok(None);
-    }
-    let mut random = [0u8; 16];
-    getrandom::fill(&mut random).context("no randomness from the system")?;
-    Ok(Some(Token { secret: random.iter().map(|b| format!("{b:02x}")).collect(), made: true }))
 }
 
 #[cfg(test)]

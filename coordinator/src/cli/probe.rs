@@ -10,13 +10,13 @@ use common::plan::{Api, Target};
 use common::probe::EngineProbe;
 
 use super::company::{Company, Local};
+use super::entrance::{Entrance, Keys};
 use super::options::{ProbeFormat, ProbeOptions};
 use super::progress::Progress;
 use super::terminal::{self, say};
-use super::{exit, planning, show, usage};
+use super::{exit, planning, usage};
 use crate::fleet::ToAgent;
 use crate::plan::{BetweenTrials, EnginePlan, FleetPlan};
-use crate::rpc;
 use crate::run::{Gathering, gather};
 
 /// What the one request asks that is sent as a trial would send it.
@@ -29,13 +29,13 @@ const WIDTH: u16 = 100;
 pub(super) fn probe(options: &ProbeOptions) -> anyhow::Result<u8> {
     let api = planning::api(&options.engine).unwrap_or(Api::Completions);
     let planned = planning::engine(&options.engine, api)
-        .and_then(|target| Ok((target, planning::fleet(&options.agents)?)));
-    let (target, fleet) = match planned {
+        .and_then(|target| Ok((target, planning::fleet(&options.agents)?, Keys::read(&options.agents)?)));
+    let (target, fleet, keys) = match planned {
         Ok(planned) => planned,
         Err(e) => return Ok(usage(&e)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let found = runtime.block_on(ask(options, target, fleet));
+    let found = runtime.block_on(ask(options, target, fleet, keys));
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     let Some(probe) = found? else { return Ok(exit::INTERRUPTED) };
     match options.format {
@@ -49,17 +49,17 @@ async fn ask(
     options: &ProbeOptions,
     mut target: Target,
     plan: FleetPlan,
+    keys: Keys,
 ) -> anyhow::Result<Option<EngineProbe>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (listener, address) = rpc::bind(&plan.listen).await?;
-    let token = planning::token(&options.agents, address.ip())?;
-    if let Some(line) = show::join_line(address, token.as_ref(), &plan) {
+    let entrance = Entrance::open(&plan, keys).await?;
+    if let Some(line) = entrance.join_line(&plan) {
         terminal::err(format_args!("{line}"));
     }
     let api_key_file = options.engine.api_key_file.as_deref();
     let local =
         Local { data: &options.data, api_key_file, tls: &options.engine.tls, agents: &options.agents };
-    let (company, mut fleet) = Company::gather(&plan, (listener, address), token.as_ref(), &local, &clock)?;
+    let (company, mut fleet) = Company::gather(&plan, entrance, &local, &clock)?;
     let depth = if options.brief { ProbeDepth::Brief } else { ProbeDepth::Full };
     let engine = EnginePlan {
         dialect: options.engine.dialect,

@@ -11,6 +11,7 @@ use anyhow::{anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
+use super::entrance::Keys;
 use super::options::{Options, ResumeOptions};
 use super::terminal::tell;
 use super::{browse, config, planning, usage};
@@ -116,8 +117,9 @@ pub(super) fn resume(options: &ResumeOptions) -> anyhow::Result<u8> {
         bail!("run {id}: {} sends nothing", command.name);
     };
     let sub = matches.subcommand().map_or(&matches, |(_, sub)| sub);
-    let plan = match planning::plan(common, &rates) {
-        Ok(plan) => plan,
+    let planned = planning::plan(common, &rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
+    let (plan, keys) = match planned {
+        Ok(both) => both,
         Err(e) => return Ok(usage(&e)),
     };
     let sealed = match kept.trials.len() {
@@ -125,7 +127,7 @@ pub(super) fn resume(options: &ResumeOptions) -> anyhow::Result<u8> {
         n => format!("{n} trials are sealed"),
     };
     tell!("resume       {id}: {sealed}");
-    super::execute(plan, common, sub, super::Which::Again(id, Box::new(kept)))
+    super::execute(plan, keys, common, sub, super::Which::Again(id, Box::new(kept)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The plan as a person reads it before it starts.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -9,8 +8,7 @@ use common::ids::{Nanos, RunId};
 use common::plan::Extent;
 use common::slo::shown_time;
 
-use super::planning::Token;
-use crate::plan::{FleetPlan, Plan};
+use crate::plan::Plan;
 
 /// Beyond its schedule a trial takes some time for warm-up, barrier and drain.
 const AROUND_A_TRIAL: Nanos = Nanos(3_000_000_000);
@@ -140,33 +138,6 @@ fn given(matches: &ArgMatches, option: &str) -> bool {
 fn about(time: Nanos) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
-}
-
-/// What to type on the other hosts.
-pub(super) fn join_line(address: SocketAddr, token: Option<&Token>, plan: &FleetPlan) -> Option<String> {
-    let mut whom = Vec::new();
-    if plan.remote > 0 {
-        whom.push(format!("{} agents", plan.remote));
-    }
-    for (option, awaited) in [("--engine", plan.awaits_engine), ("--gpu", plan.awaits_gpu)] {
-        if awaited {
-            whom.push(format!("one with {option}"));
-        }
-    }
-    if whom.is_empty() {
-        return None;
-    }
-    let whom = format!("{}, at most {}; on each host", whom.join(" and "), shown_time(plan.join_timeout));
-    let host = if address.ip().is_unspecified() { "THIS-HOST".to_owned() } else { address.ip().to_string() };
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let secret = match token {
-        Some(Token { secret, made: true }) => format!("PLIMSOLL_TOKEN={secret} "),
-        // A token that was given is known to whoever gave it, and need not stand on a screen.
-        Some(_) => "PLIMSOLL_TOKEN=… ".to_owned(),
-        None => String::new(),
-    };
-    let port = address.port();
-    Some(format!("waiting      for {whom}:\n             {secret}agent --join {host}:{port}\n"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,27 @@
 //! The wire: gRPC services that turn messages into domain events and back.
 //!
-//! Owns the generated types on the coordinator's side, the join token's check and the limits on what a peer may send.
-//! It decides nothing about trials: it hands on and answers.
+//! Owns the generated types on the coordinator's side, and everything that stands between the network and the rest: who
+//! may connect, who may call, and how much a peer may send. It decides nothing about trials: it hands on and answers.
+//!
+//! - `door` accepts connections, with `tls` where that is wanted; `guest` is one of them.
+//! - `admission` checks the token and the pass of every call, in front of the services.
+//! - `session`, `upload` and `record` are the services; `data` is what agents fetch.
+//! - `limits` holds every number, `notices` says who was turned away.
+//!
+//! Must never: let a call reach a service that `admission` has not seen, or keep something of a peer that no limit bounds.
+//! `tests` plays peers that do not keep to the protocol.
 
+mod admission;
 mod data;
+mod door;
+mod guest;
+pub mod limits;
+mod notices;
 mod record;
 mod session;
+#[cfg(test)]
+mod tests;
+mod tls;
 mod translate;
 mod upload;
 
@@ -17,21 +33,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use common::clock::Clock;
 use common::ids::{AgentName, Digest, Epoch, RunId, TrialId};
 use common::schedule::Arrival;
-use proto::TOKEN_METADATA;
 use proto::v1::fleet_server::FleetServer;
 use proto::v1::telemetry_server::TelemetryServer;
-use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Status};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
+
+pub use door::Door;
+pub use limits::Limits;
+pub use tls::ServerTls;
 
 use crate::fleet::FleetEvent;
 use crate::ingest::IngestHandle;
 use crate::store::TelemetrySink;
+use admission::{Gate, Passes};
+use guest::Lobby;
+use notices::Notices;
 
-/// Largest message of any kind: a batch of traces with one very large block.
-const MAX_MESSAGE: usize = common::trace::segment::MAX_BLOCK_BYTES + (1 << 20);
+/// Connections that have shaken hands and wait for the server: it takes them at once.
+const READY: usize = 16;
 
 /// What agents may fetch and where their traces go. Changed by the driver, read by the services.
 #[derive(Default)]
@@ -54,12 +76,16 @@ struct OpenRun {
 /// What all services share.
 pub struct Shared {
     clock: Arc<dyn Clock>,
-    token: Option<String>,
+    /// Of the join token.
+    token: Option<Digest>,
     incarnation: u64,
     events: mpsc::Sender<FleetEvent>,
     offer: Mutex<Offer>,
     /// Sessions so far: each gets a number of its own.
     sessions: AtomicU64,
+    passes: Passes,
+    notices: Mutex<Notices>,
+    limits: Limits,
 }
 
 impl Shared {
@@ -67,18 +93,36 @@ impl Shared {
     #[must_use]
     pub fn new(
         clock: Arc<dyn Clock>,
-        token: Option<String>,
+        token: Option<&str>,
         incarnation: u64,
         events: mpsc::Sender<FleetEvent>,
+        limits: Limits,
     ) -> Arc<Self> {
+        let notices = Mutex::new(Notices::new(clock.monotonic()));
         Arc::new(Self {
             clock,
-            token,
+            token: token.map(|token| Digest::of(token.as_bytes())),
             incarnation,
             events,
             offer: Mutex::default(),
             sessions: AtomicU64::new(0),
+            passes: Passes::default(),
+            notices,
+            limits,
         })
+    }
+
+    /// Says that a peer was turned away, unless much was said already.
+    fn turned_away(&self, peer: SocketAddr, reason: &str) {
+        let now = self.clock.monotonic();
+        let said = self.notices.lock().unwrap_or_else(PoisonError::into_inner).take(peer.ip(), reason, now);
+        match said {
+            Some(0) => tracing::warn!("refused {peer}: {reason}"),
+            Some(more) => {
+                tracing::warn!("refused {peer}: {reason} (and {more} others since the last such line)")
+            }
+            None => tracing::debug!("refused {peer}: {reason}"),
+        }
     }
 
     fn offer(&self) -> MutexGuard<'_, Offer> {
@@ -98,6 +142,7 @@ impl Shared {
 
     /// From now on traces and telemetry of this run are taken.
     pub fn open_run(&self, id: RunId, ingest: IngestHandle, telemetry: TelemetrySink) {
+        self.passes.begin_run();
         self.offer().run = Some(OpenRun { id, ingest, telemetry, trial: None });
     }
 
@@ -112,46 +157,44 @@ impl Shared {
     pub fn close_run(&self) {
         self.offer().run = None;
     }
-
-    /// Refuses a call without the join token. The comparison takes as long for a wrong token as for the right one.
-    fn admit<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let given = request.metadata().get(TOKEN_METADATA).map(|v| v.as_bytes()).unwrap_or_default();
-        if bool::from(given.ct_eq(token.as_bytes())) {
-            return Ok(());
-        }
-        let text = if given.is_empty() {
-            "this coordinator wants a join token: set PLIMSOLL_TOKEN or --token-file on the agent"
-        } else {
-            "the join token is wrong: compare PLIMSOLL_TOKEN or --token-file with what the coordinator printed"
-        };
-        Err(Status::unauthenticated(text))
-    }
 }
 
-/// Serves agents on `listener` until `shutdown` completes.
+/// Serves agents that come in through `doors` until `shutdown` completes.
 ///
 /// # Errors
 /// When the transport fails.
 pub async fn serve(
-    listener: TcpListener,
+    doors: Vec<Door>,
     shared: Arc<Shared>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let fleet =
-        FleetServer::new(session::FleetService::new(Arc::clone(&shared))).max_decoding_message_size(1 << 20);
-    let telemetry =
-        TelemetryServer::new(upload::TelemetryService::new(shared)).max_decoding_message_size(MAX_MESSAGE);
+    let lobby = Lobby::new(shared.limits);
+    let (ready, connections) = mpsc::channel(READY);
+    let mut attendants = JoinSet::new();
+    for door in doors {
+        attendants.spawn(door::attend(door, Arc::clone(&shared), Arc::clone(&lobby), ready.clone()));
+    }
+    drop(ready);
+    let fleet = FleetServer::new(session::FleetService::new(Arc::clone(&shared)))
+        .max_decoding_message_size(limits::MAX_CONTROL_MESSAGE);
+    let telemetry = TelemetryServer::new(upload::TelemetryService::new(Arc::clone(&shared)))
+        .max_decoding_message_size(limits::MAX_BATCH_MESSAGE);
+    let gate = |pass_required| Gate { shared: Arc::clone(&shared), pass_required };
     tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         // An agent whose host died never closes its connections.
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(5)))
         .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(8 << 20)
-        .add_service(fleet)
-        .add_service(telemetry)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .max_concurrent_streams(limits::MAX_STREAMS)
+        .http2_max_header_list_size(limits::MAX_METADATA_BYTES)
+        .add_service(InterceptedService::new(fleet, gate(false)))
+        .add_service(InterceptedService::new(telemetry, gate(true)))
+        .serve_with_incoming_shutdown(ReceiverStream::new(connections), async {
+            shutdown.await;
+            // No more is accepted; who is here is served to the end.
+            attendants.abort_all();
+        })
         .await
 }
 

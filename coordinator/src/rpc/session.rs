@@ -1,12 +1,15 @@
 //! The control service: sessions, clock probes, slices and workloads.
 
+mod pace;
+
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use common::fleet::Introduction;
-use common::ids::Epoch;
+use common::ids::{Epoch, Incarnation};
+use prost::Message;
 use proto::v1::fleet_server::Fleet;
 use proto::v1::{
     AgentMessage, CoordinatorMessage, Hello, Lease, ProbeReply, ProbeRequest, Refused, SlicePage,
@@ -14,15 +17,15 @@ use proto::v1::{
 };
 use proto::{PROTOCOL_VERSION, convert};
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::admission::caller;
+use super::guest::Guest;
 use super::{Shared, data, translate};
 use crate::fleet::{FleetEvent, HEARTBEAT, LEASE, ORDERS, Refusal};
-
-/// An agent that has connected must say hello within this.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+use pace::Pace;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -51,26 +54,47 @@ impl Fleet for FleetService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        self.shared.admit(&request)?;
+        let peer = request.extensions().get::<Guest>().map(Guest::peer);
         let mut inbound = request.into_inner();
         // Orders and leases that wait for the network; the fleet's own limit is the smaller one.
         let (outbound, answers) = mpsc::channel(ORDERS * 2);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            let first = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await;
+            let first = tokio::time::timeout(shared.limits.hello_within, inbound.message()).await;
+            let no_hello = |why: &str| {
+                peer.iter().for_each(|peer| shared.turned_away(*peer, why));
+                Err(Status::deadline_exceeded(why))
+            };
             let hello = match first {
                 Ok(Ok(Some(AgentMessage { kind: Some(agent_message::Kind::Hello(hello)) }))) => hello,
-                _ => {
-                    let _ = outbound.send(Err(Status::deadline_exceeded("no hello came"))).await;
+                // It went away.
+                Ok(Ok(None)) => return,
+                Ok(Err(status)) => {
+                    _ = outbound.send(no_hello(&format!("no hello came: {}", status.message()))).await;
+                    return;
+                }
+                Ok(Ok(Some(_))) => {
+                    _ = outbound.send(no_hello("no hello came, but something else")).await;
+                    return;
+                }
+                Err(_) => {
+                    _ = outbound.send(no_hello("no hello came in time")).await;
                     return;
                 }
             };
             let number = shared.sessions.fetch_add(1, Ordering::Relaxed);
             match welcome(&shared, hello, number).await {
                 Ok((introduction, orders)) => {
-                    Session { shared, number, introduction, inbound, outbound }.run(orders).await
+                    let pace = Pace::new(shared.clock.monotonic());
+                    Session { shared, number, introduction, inbound, outbound, peer, pace }.run(orders).await
                 }
-                Err(refused) => _ = outbound.send(answer(coordinator_message::Kind::Refused(refused))).await,
+                Err(refused) => {
+                    // Who waits for a place asks again and again: that is no news.
+                    if let (Some(peer), false) = (peer, refused.reason() == refused::Reason::Full) {
+                        shared.turned_away(peer, &refused.message);
+                    }
+                    _ = outbound.send(answer(coordinator_message::Kind::Refused(refused))).await;
+                }
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
@@ -80,12 +104,13 @@ impl Fleet for FleetService {
         &self,
         request: Request<Streaming<ProbeRequest>>,
     ) -> Result<Response<Self::ProbeStream>, Status> {
-        self.shared.admit(&request)?;
+        let caller = caller(&request)?;
         let mut inbound = request.into_inner();
         let clock = Arc::clone(&self.shared.clock);
         // The agent sends a probe when it has the answer to the one before.
         let (replies, answers) = mpsc::channel(1);
         tokio::spawn(async move {
+            let _under_way = caller;
             while let Ok(Some(probe)) = inbound.message().await {
                 let received_ns = clock.monotonic().0;
                 let sent_ns = clock.monotonic().0;
@@ -99,24 +124,25 @@ impl Fleet for FleetService {
     }
 
     async fn slice(&self, request: Request<SliceRequest>) -> Result<Response<Self::SliceStream>, Status> {
-        self.shared.admit(&request)?;
+        let caller = caller(&request)?;
         let request = request.into_inner();
         let agent = convert::agent_name(&request.agent, "SliceRequest")?;
+        caller.is(&request.agent, "SliceRequest")?;
         let slice = self.shared.offer().slices.get(&(agent, Epoch(request.epoch))).cloned();
         let slice =
             slice.ok_or_else(|| Status::not_found("this trial has no slice for this agent (any more)"))?;
-        Ok(Response::new(Box::pin(data::pages(slice))))
+        Ok(Response::new(Box::pin(data::pages(slice).map(move |page| (page, &caller).0))))
     }
 
     async fn workload(
         &self,
         request: Request<WorkloadRequest>,
     ) -> Result<Response<Self::WorkloadStream>, Status> {
-        self.shared.admit(&request)?;
+        let caller = caller(&request)?;
         let digest = convert::sha256(&request.into_inner().sha256, "WorkloadRequest")?;
         let bytes = self.shared.offer().workloads.get(&digest).cloned();
         let bytes = bytes.ok_or_else(|| Status::not_found("no such workload"))?;
-        Ok(Response::new(Box::pin(data::chunks(bytes))))
+        Ok(Response::new(Box::pin(data::chunks(bytes).map(move |chunk| (chunk, &caller).0))))
     }
 }
 
@@ -131,13 +157,17 @@ async fn welcome(
         let message = format!(
             "it speaks protocol {} (version {}) and the coordinator {PROTOCOL_VERSION} (version {}); install the same version of both",
             hello.protocol_version,
-            hello.agent_version,
+            convert::shown(&hello.agent_version, 64),
             env!("CARGO_PKG_VERSION")
         );
         return Err(refuse(refused::Reason::Version, message));
     }
     let introduction =
         Introduction::try_from(hello).map_err(|e| refuse(refused::Reason::Invalid, e.to_string()))?;
+    if introduction.incarnation == Incarnation(0) {
+        // Traces that the coordinator writes itself have it.
+        return Err(refuse(refused::Reason::Invalid, "Hello.incarnation: 0 is no agent process".into()));
+    }
     let (link, orders) = mpsc::channel(ORDERS);
     let (answer, answered) = oneshot::channel();
     let at = shared.clock.boottime();
@@ -158,18 +188,28 @@ struct Session {
     introduction: Introduction,
     inbound: Streaming<AgentMessage>,
     outbound: mpsc::Sender<Result<CoordinatorMessage, Status>>,
+    peer: Option<SocketAddr>,
+    pace: Pace,
 }
 
 impl Session {
     async fn run(mut self, mut orders: mpsc::Receiver<crate::fleet::ToAgent>) {
         let (agent, session) = (self.introduction.name.clone(), self.number);
-        let welcome = Welcome {
+        let pass = self.shared.passes.issue(&agent, self.introduction.incarnation, session);
+        let welcome = pass.map(|pass| Welcome {
             coordinator_version: env!("CARGO_PKG_VERSION").into(),
             heartbeat_interval_ns: HEARTBEAT.0,
             lease_ns: LEASE.0,
             coordinator_incarnation: self.shared.incarnation,
+            pass,
+        });
+        let mut open = match welcome {
+            Ok(welcome) => self.send(answer(coordinator_message::Kind::Welcome(welcome))).await,
+            Err(e) => {
+                self.send(Err(Status::internal(format!("no randomness from the system: {e}")))).await;
+                false
+            }
         };
-        let mut open = self.send(answer(coordinator_message::Kind::Welcome(welcome))).await;
         while open {
             open = tokio::select! {
                 order = orders.recv() => match order {
@@ -178,11 +218,10 @@ impl Session {
                     None => false,
                 },
                 message = self.inbound.message() => match message {
-                    Ok(Some(AgentMessage { kind: Some(kind) })) => self.hear(kind).await,
-                    Ok(Some(_)) => true,
+                    Ok(Some(message)) => self.hear(message).await,
                     Ok(None) => false,
                     Err(status) => {
-                        tracing::info!(%agent, "the session broke: {}", status.message());
+                        self.broke(&status);
                         false
                     }
                 },
@@ -192,15 +231,43 @@ impl Session {
         while let Ok(order) = orders.try_recv() {
             self.send(Ok(translate::to_agent(order))).await;
         }
+        self.shared.passes.left(&agent, session);
         // The driver has ended: nobody needs to know.
         let _ = self.shared.events.send(FleetEvent::Left { agent, session }).await;
     }
 
-    async fn send(&self, message: Result<CoordinatorMessage, Status>) -> bool {
-        self.outbound.send(message).await.is_ok()
+    /// A connection that broke is an agent's bad luck; a message that cannot be taken is its fault.
+    fn broke(&self, status: &Status) {
+        let agent = &self.introduction.name;
+        match (status.code(), self.peer) {
+            (Code::OutOfRange | Code::ResourceExhausted | Code::InvalidArgument, Some(peer)) => {
+                self.shared.turned_away(peer, &format!("agent {agent}: {}", status.message()));
+            }
+            _ => tracing::info!(%agent, "the session broke: {}", status.message()),
+        }
     }
 
-    async fn hear(&mut self, kind: agent_message::Kind) -> bool {
+    /// Ends the session with a reason that both sides see.
+    async fn refuse(&self, status: Status) -> bool {
+        if let Some(peer) = self.peer {
+            let agent = &self.introduction.name;
+            self.shared.turned_away(peer, &format!("agent {agent}: {}", status.message()));
+        }
+        self.send(Err(status)).await;
+        false
+    }
+
+    async fn send(&self, message: Result<CoordinatorMessage, Status>) -> bool {
+        // An agent that does not read is no agent any more; its lease will run out, too.
+        let sent = tokio::time::timeout(self.shared.limits.hear_within, self.outbound.send(message)).await;
+        matches!(sent, Ok(Ok(())))
+    }
+
+    async fn hear(&mut self, message: AgentMessage) -> bool {
+        if !self.pace.take(message.encoded_len() as u64, self.shared.clock.monotonic()) {
+            return self.refuse(Status::resource_exhausted("it says more than a session may")).await;
+        }
+        let Some(kind) = message.kind else { return true };
         let at = self.shared.clock.boottime();
         if let agent_message::Kind::Heartbeat(h) = &kind {
             // Answered here and not by the driver: a busy driver must not cost anybody the lease.
@@ -215,10 +282,7 @@ impl Session {
                 self.shared.events.send(FleetEvent::Said { agent, at, what }).await.is_ok()
             }
             Ok(None) => true,
-            Err(e) => {
-                let _ = self.send(Err(e.into())).await;
-                false
-            }
+            Err(e) => self.refuse(e.into()).await,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use common::fleet::{CollectReport, DrainReport, EngineState, ReadyReport, TargetReport};
 use common::ids::Epoch;
-use proto::convert::WireError;
+use proto::convert::{MAX_NAME, MAX_TEXT, WireError, text};
 use proto::v1::{self, agent_message::Kind as Wire, coordinator_message::Kind as Order};
 
 use crate::fleet::{FromAgent, ToAgent};
@@ -19,7 +19,9 @@ pub(super) fn from_agent(kind: Wire) -> Result<Option<FromAgent>, WireError> {
         Wire::Drained(d) => FromAgent::Drained(Box::new(DrainReport::try_from(d)?)),
         Wire::Collected(c) => FromAgent::Collected(Box::new(CollectReport::try_from(c)?)),
         Wire::TrialFailed(f) => {
-            FromAgent::Failed { epoch: Epoch(f.epoch), stage: f.stage, message: f.message }
+            let stage = text(f.stage, MAX_NAME, "TrialFailed", "stage")?;
+            let message = text(f.message, MAX_TEXT, "TrialFailed", "message")?;
+            FromAgent::Failed { epoch: Epoch(f.epoch), stage, message }
         }
     }))
 }

@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use common::fleet::TrialFate;
 use common::ids::{AgentName, Incarnation};
-use common::trace::segment::Block;
+use common::schedule::Arrival;
+use common::trace::segment::{BLOCK_TRACES, Block};
 use proto::convert;
 use proto::v1::telemetry_server::Telemetry;
 use proto::v1::{FatesReply, FatesRequest, RecordAck, RecordBatch, TraceAck, TraceBatch, trace_ack};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::admission::{Caller, caller};
+use super::guest::Guest;
 use super::{OpenRun, Shared};
 use crate::ingest::{Ack, IngestError};
+use crate::trial::seal::SYNTHETIC;
 
 /// Acknowledgements that wait for the network. When it is full the stream is not read: the agent's spool takes over.
 const ACKS: usize = 32;
@@ -38,14 +42,29 @@ impl Telemetry for TelemetryService {
         &self,
         request: Request<Streaming<TraceBatch>>,
     ) -> Result<Response<Self::UploadStream>, Status> {
-        self.shared.admit(&request)?;
+        let caller = caller(&request)?;
+        let peer = request.extensions().get::<Guest>().map(Guest::peer);
         let mut batches = request.into_inner();
         let shared = Arc::clone(&self.shared);
         let (acks, answers) = mpsc::channel(ACKS);
         tokio::spawn(async move {
-            while let Ok(Some(batch)) = batches.message().await {
-                let answer = take(&shared, batch).await.map(|kind| TraceAck { kind: Some(kind) });
+            loop {
+                let batch = tokio::select! {
+                    batch = batches.message() => batch,
+                    () = caller.holder.is_revoked() => return,
+                };
+                let answer = match batch {
+                    Ok(Some(batch)) => take(&shared, &caller, batch).await,
+                    Ok(None) => return,
+                    Err(status) => Err(status),
+                };
+                if let (Err(status), Some(peer)) = (&answer, peer)
+                    && is_a_fault(status.code())
+                {
+                    shared.turned_away(peer, &format!("agent {}: {}", caller.holder.agent, status.message()));
+                }
                 let failed = answer.is_err();
+                let answer = answer.map(|kind| TraceAck { kind: Some(kind) });
                 if acks.send(answer).await.is_err() || failed {
                     return;
                 }
@@ -55,15 +74,21 @@ impl Telemetry for TelemetryService {
     }
 
     async fn record(&self, request: Request<RecordBatch>) -> Result<Response<RecordAck>, Status> {
-        self.shared.admit(&request)?;
-        let up_to = super::record::take(&self.shared, request.into_inner()).await?;
-        Ok(Response::new(RecordAck { up_to: up_to.0 }))
+        let caller = caller(&request)?;
+        let peer = request.extensions().get::<Guest>().map(Guest::peer);
+        let taken = super::record::take(&self.shared, &caller, request.into_inner()).await;
+        if let (Err(status), Some(peer)) = (&taken, peer)
+            && is_a_fault(status.code())
+        {
+            self.shared.turned_away(peer, &format!("agent {}: {}", caller.holder.agent, status.message()));
+        }
+        Ok(Response::new(RecordAck { up_to: taken?.0 }))
     }
 
     async fn fates(&self, request: Request<FatesRequest>) -> Result<Response<FatesReply>, Status> {
-        self.shared.admit(&request)?;
+        caller(&request)?;
         let (id, trials) = request.into_inner().try_into()?;
-        let run = open_run(&self.shared, id.as_str())?;
+        let run = self.shared.offer().run.clone().filter(|run| run.id == id).ok_or_else(closed)?;
         let fates = tokio::task::spawn_blocking(move || {
             let mut fates = run.ingest.fates(&trials)?;
             for (fate, key) in fates.iter_mut().zip(trials) {
@@ -78,22 +103,50 @@ impl Telemetry for TelemetryService {
     }
 }
 
-/// The run of this name, when it takes traces.
-fn open_run(shared: &Shared, id: &str) -> Result<OpenRun, Status> {
-    let run = shared.offer().run.clone().filter(|run| run.id.as_str() == id);
-    run.ok_or_else(|| Status::failed_precondition("this run takes no traces (any more)"))
+/// No such run takes traces.
+fn closed() -> Status {
+    Status::failed_precondition("this run takes no traces (any more)")
 }
 
-async fn take(shared: &Shared, batch: TraceBatch) -> Result<trace_ack::Kind, Status> {
+/// Codes of what an honest agent never does. What comes late, or over a connection that breaks, is no fault.
+fn is_a_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::PermissionDenied
+            | Code::InvalidArgument
+            | Code::DataLoss
+            | Code::OutOfRange
+            | Code::ResourceExhausted
+    )
+}
+
+async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<trace_ack::Kind, Status> {
     let agent = convert::agent_name(&batch.agent, "TraceBatch")?;
     let incarnation = Incarnation(batch.incarnation);
-    let run = open_run(shared, &batch.run_id)?;
-    let blocks = batch.blocks.iter().map(|bytes| block(bytes, &agent, incarnation, &run));
-    let blocks = blocks.collect::<Result<Vec<Block>, Status>>()?;
-    if blocks.is_empty() {
+    caller.is(&batch.agent, "TraceBatch")?;
+    if incarnation == SYNTHETIC {
+        return Err(Status::permission_denied("TraceBatch: incarnation 0 is the coordinator's own"));
+    }
+    // Both under one lock: a slice of the next trial must not be held against traces of this one.
+    let (run, slice) = {
+        let offer = shared.offer();
+        let run = offer.run.clone().filter(|run| run.id.as_str() == batch.run_id);
+        let epoch = run.as_ref().and_then(|run| run.trial).map(|(_, epoch)| epoch);
+        (run, epoch.and_then(|epoch| offer.slices.get(&(agent.clone(), epoch)).cloned()))
+    };
+    let run = run.ok_or_else(closed)?;
+    if batch.blocks.is_empty() {
         return Ok(trace_ack::Kind::UpTo(run.ingest.mark(&agent, incarnation).0));
     }
-    match run.ingest.submit(blocks).await {
+    let (ingest, name) = (run.ingest.clone(), agent.clone());
+    // Unpacking takes the processor for a while, and not on a thread that serves others.
+    let blocks = tokio::task::spawn_blocking(move || {
+        let slice = slice.as_deref();
+        let blocks = batch.blocks.iter().map(|bytes| block(bytes, &name, incarnation, &run, slice));
+        blocks.collect::<Result<Vec<Block>, Status>>()
+    });
+    let blocks = blocks.await.map_err(|e| Status::internal(e.to_string()))??;
+    match ingest.submit(blocks).await {
         Ok(Ack::UpTo(seq)) => Ok(trace_ack::Kind::UpTo(seq.0)),
         Ok(Ack::ResumeFrom(seq)) => Ok(trace_ack::Kind::ResumeFrom(seq.0)),
         Err(e) => {
@@ -103,8 +156,15 @@ async fn take(shared: &Shared, batch: TraceBatch) -> Result<trace_ack::Kind, Sta
     }
 }
 
-/// A whole block of this agent and the open trial. Anything else is refused: a sealed trial does not change.
-fn block(bytes: &[u8], agent: &AgentName, incarnation: Incarnation, run: &OpenRun) -> Result<Block, Status> {
+/// A whole block of this agent, the open trial, and its own arrivals. Anything else is refused: a sealed trial does not
+/// change, and nobody answers for what another was to send.
+fn block(
+    bytes: &[u8],
+    agent: &AgentName,
+    incarnation: Incarnation,
+    run: &OpenRun,
+    slice: Option<&[Arrival]>,
+) -> Result<Block, Status> {
     let block = Block::decode(bytes).map_err(|e| Status::data_loss(format!("TraceBatch.blocks: {e}")))?;
     if block.bytes().len() != bytes.len() {
         return Err(Status::data_loss("TraceBatch.blocks: bytes after the block"));
@@ -113,11 +173,32 @@ fn block(bytes: &[u8], agent: &AgentName, incarnation: Incarnation, run: &OpenRu
     if header.agent != *agent || header.incarnation != incarnation {
         return Err(Status::permission_denied("TraceBatch.blocks: traces of another agent"));
     }
-    if run.trial != Some((header.trial, header.epoch)) {
-        return Err(Status::failed_precondition(format!(
+    let slice = slice.filter(|_| run.trial == Some((header.trial, header.epoch))).ok_or_else(|| {
+        Status::failed_precondition(format!(
             "traces of trial {} epoch {} are not taken (any more)",
             header.trial, header.epoch
+        ))
+    })?;
+    if header.count as usize > BLOCK_TRACES {
+        return Err(Status::invalid_argument(format!(
+            "TraceBatch.blocks: {} traces in a block, more than {BLOCK_TRACES}",
+            header.count
         )));
+    }
+    let facts = block.facts().map_err(|e| Status::data_loss(format!("TraceBatch.blocks: {e}")))?;
+    for fact in &facts {
+        // A slice is in the schedule's order, which is that of the index.
+        if slice.binary_search_by_key(&fact.index, |arrival| arrival.index).is_err() {
+            return Err(Status::permission_denied(format!(
+                "TraceBatch.blocks: arrival {} is not one of this agent's",
+                fact.index
+            )));
+        }
+        if fact.synthetic {
+            return Err(Status::permission_denied(
+                "TraceBatch.blocks: a synthetic trace, which only a coordinator makes",
+            ));
+        }
     }
     Ok(block)
 }

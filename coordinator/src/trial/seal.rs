@@ -15,7 +15,7 @@ use crate::ingest::{IngestError, IngestHandle};
 use crate::store::{Ledger, RunStore, StoreError};
 
 /// The incarnation of traces that the coordinator writes.
-const SYNTHETIC: Incarnation = Incarnation(0);
+pub const SYNTHETIC: Incarnation = Incarnation(0);
 
 /// Why a trial cannot be sealed.
 #[derive(Debug, thiserror::Error)]

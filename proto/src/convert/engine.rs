@@ -8,6 +8,7 @@ use common::ids::Nanos;
 use common::plan::BaseUrlError;
 use common::trace::FailureKind;
 
+use super::limits::{MAX_CARD_TEXT, MAX_JSON, MAX_MODELS, MAX_NAME, MAX_TEXT, at_most, shown, text};
 use super::{WireError, required, run_id};
 use crate::v1;
 
@@ -17,14 +18,14 @@ impl v1::TargetReport {
     pub fn answer(id: u64, r: &TargetReport) -> Self {
         let (failure_kind, failure_message) = match &r.failure {
             None => (None, String::new()),
-            Some((kind, message)) => (Some(kind.name().to_owned()), message.clone()),
+            Some((kind, message)) => (Some(kind.name().to_owned()), shown(message, MAX_CARD_TEXT)),
         };
         Self {
             id,
-            models: r.models.clone(),
+            models: r.models.iter().filter(|m| m.len() <= MAX_NAME).take(MAX_MODELS).cloned().collect(),
             failure_kind,
             failure_message,
-            error_body: r.error_body.clone(),
+            error_body: shown(&r.error_body, MAX_CARD_TEXT),
             http_status: r.http_status.map(u32::from),
             ttft_ns: r.ttft.map(|n| n.0),
             output_tokens: r.output_tokens,
@@ -41,22 +42,28 @@ impl TryFrom<v1::TargetReport> for TargetReport {
             None => None,
             Some(name) => {
                 let kind = FailureKind::ALL.iter().find(|k| k.name() == name);
-                Some((*kind.ok_or_else(|| fail("failure_kind", "unknown"))?, r.failure_message))
+                let message = text(r.failure_message, MAX_TEXT, "TargetReport", "failure_message")?;
+                Some((*kind.ok_or_else(|| fail("failure_kind", "unknown"))?, message))
             }
         };
         let http_status = match r.http_status {
             None => None,
             Some(s) => Some(u16::try_from(s).map_err(|_| fail("http_status", "not a status"))?),
         };
+        at_most(&r.models, MAX_MODELS, "TargetReport", "models")?;
+        let models = r.models.into_iter().map(|m| text(m, MAX_NAME, "TargetReport", "models"));
         Ok(Self {
-            models: r.models,
+            models: models.collect::<Result<_, _>>()?,
             failure,
-            error_body: r.error_body,
+            error_body: text(r.error_body, MAX_TEXT, "TargetReport", "error_body")?,
             http_status,
             ttft: r.ttft_ns.map(Nanos),
             output_tokens: r.output_tokens,
             probe: match r.probe_json {
                 None => None,
+                Some(json) if json.len() > MAX_JSON => {
+                    return Err(fail("probe_json", &format!("{} bytes, more than {MAX_JSON}", json.len())));
+                }
                 Some(json) => {
                     Some(serde_json::from_str(&json).map_err(|e| fail("probe_json", &e.to_string()))?)
                 }
@@ -107,7 +114,7 @@ impl TryFrom<v1::EngineCard> for EngineCard {
     fn try_from(c: v1::EngineCard) -> Result<Self, WireError> {
         let fail = |field, problem: String| WireError::new("EngineCard", field, problem);
         Ok(Self {
-            name: c.name,
+            name: text(c.name, MAX_NAME, "EngineCard", "name")?,
             dialect: c.dialect.parse().map_err(|e: UnknownDialect| fail("dialect", e.to_string()))?,
             base_url: c.base_url.parse().map_err(|e: BaseUrlError| fail("base_url", e.to_string()))?,
         })
@@ -159,7 +166,7 @@ impl From<&EngineState> for v1::EngineState {
         Self {
             order: s.order,
             stage: stage.into(),
-            message: s.message.clone(),
+            message: shown(&s.message, MAX_CARD_TEXT * 4),
             record_json: s.record.as_ref().map(ToString::to_string),
         }
     }
@@ -177,9 +184,14 @@ impl TryFrom<v1::EngineState> for EngineState {
             Stage::Died => EngineStage::Died,
             Stage::Unspecified => return Err(WireError::new("EngineState", "stage", "missing")),
         };
+        if let Some(json) = s.record_json.as_ref().filter(|json| json.len() > MAX_JSON) {
+            let problem = format!("{} bytes, more than {MAX_JSON}", json.len());
+            return Err(WireError::new("EngineState", "record_json", problem));
+        }
+        let message = text(s.message, MAX_TEXT, "EngineState", "message")?;
         let record = s.record_json.map(|json| serde_json::from_str(&json)).transpose();
         let record = record.map_err(|e| WireError::new("EngineState", "record_json", e))?;
-        Ok(Self { order: s.order, stage, message: s.message, record })
+        Ok(Self { order: s.order, stage, message, record })
     }
 }
 

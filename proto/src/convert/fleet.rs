@@ -8,6 +8,9 @@ use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::{Drift, Estimate};
 use common::schedule::Arrival;
 
+use super::limits::{
+    MAX_CARD_TEXT, MAX_LIST, MAX_NAME, MAX_TEXT, MAX_WARMUP_ROWS, MAX_WARNINGS, at_most, shown, text,
+};
 use super::{WireError, digest, required, run_id};
 use crate::v1;
 
@@ -40,13 +43,13 @@ impl TryFrom<v1::Hello> for Introduction {
         let host = required(h.host, "Hello", "host")?;
         let engine = h.engine.map(TryInto::try_into).transpose()?;
         Ok(Self {
-            version: h.agent_version,
+            version: text(h.agent_version, MAX_NAME, "Hello", "agent_version")?,
             name: h.name.parse().map_err(|e| WireError::new("Hello", "name", e))?,
             incarnation: Incarnation(h.incarnation),
             host: HostFacts {
-                hostname: host.hostname,
-                kernel: host.kernel,
-                cpu_model: host.cpu_model,
+                hostname: text(host.hostname, MAX_NAME, "HostFacts", "hostname")?,
+                kernel: text(host.kernel, MAX_CARD_TEXT, "HostFacts", "kernel")?,
+                cpu_model: text(host.cpu_model, MAX_CARD_TEXT, "HostFacts", "cpu_model")?,
                 cpus: host.cpus,
                 memory_bytes: host.memory_bytes,
                 open_files_limit: host.open_files_limit,
@@ -113,6 +116,7 @@ impl From<&TrialOrder> for v1::Prepare {
 impl TryFrom<v1::Prepare> for TrialOrder {
     type Error = WireError;
     fn try_from(p: v1::Prepare) -> Result<Self, WireError> {
+        at_most(&p.warmup, MAX_WARMUP_ROWS, "Prepare", "warmup")?;
         Ok(Self {
             run: run_id(&p.run_id, "Prepare")?,
             trial: TrialId(p.trial),
@@ -152,7 +156,7 @@ impl From<&ReadyReport> for v1::Ready {
             slice_sha256: r.slice.to_string(),
             slice_count: r.slice_count,
             clock: Some(r.clock.into()),
-            warnings: r.warnings.clone(),
+            warnings: r.warnings.iter().take(MAX_WARNINGS).map(|w| shown(w, MAX_CARD_TEXT)).collect(),
         }
     }
 }
@@ -160,12 +164,14 @@ impl From<&ReadyReport> for v1::Ready {
 impl TryFrom<v1::Ready> for ReadyReport {
     type Error = WireError;
     fn try_from(r: v1::Ready) -> Result<Self, WireError> {
+        at_most(&r.warnings, MAX_WARNINGS, "Ready", "warnings")?;
+        let warnings = r.warnings.into_iter().map(|w| text(w, MAX_TEXT, "Ready", "warnings"));
         Ok(Self {
             epoch: Epoch(r.epoch),
             slice: digest(&r.slice_sha256, "Ready", "slice_sha256")?,
             slice_count: r.slice_count,
             clock: required(r.clock, "Ready", "clock")?.into(),
-            warnings: r.warnings,
+            warnings: warnings.collect::<Result<_, _>>()?,
         })
     }
 }
@@ -203,6 +209,23 @@ impl From<&Health> for v1::Health {
     }
 }
 
+/// Refuses seconds that are none: they would go through every sum, and out as what JSON has no word for.
+fn sane(h: &v1::Health) -> Result<(), WireError> {
+    let l = h.read_lateness.unwrap_or_default();
+    let given = [
+        h.reader_run_queue_seconds,
+        h.pacer_run_queue_seconds,
+        h.cpu_pressure_seconds,
+        h.steal_seconds,
+        h.process_cpu_seconds,
+    ];
+    let mut all = given.into_iter().flatten().chain([h.seconds, l.p50, l.p99, l.max]);
+    match all.find(|s| !s.is_finite() || *s < 0.0) {
+        Some(s) => Err(WireError::new("Drained", "health", format!("{s} seconds"))),
+        None => Ok(()),
+    }
+}
+
 impl From<v1::Health> for Health {
     fn from(h: v1::Health) -> Self {
         let lateness = |l: v1::Lateness| Lateness { n: l.n, p50: l.p50, p99: l.p99, max: l.max };
@@ -223,6 +246,8 @@ impl TryFrom<v1::Drained> for DrainReport {
     type Error = WireError;
     fn try_from(d: v1::Drained) -> Result<Self, WireError> {
         let manifest = required(d.manifest, "Drained", "manifest")?;
+        let health = d.health.unwrap_or_default();
+        sane(&health)?;
         Ok(Self {
             epoch: Epoch(d.epoch),
             incarnation: Incarnation(manifest.incarnation),
@@ -231,7 +256,7 @@ impl TryFrom<v1::Drained> for DrainReport {
             traces_lost: manifest.traces_lost,
             clock: required(d.clock, "Drained", "clock")?.into(),
             start_skew: Nanos(d.start_skew_ns),
-            health: d.health.unwrap_or_default().into(),
+            health: health.into(),
         })
     }
 }
@@ -260,11 +285,13 @@ impl TryFrom<v1::Collected> for CollectReport {
             first_seq: Seq(h.first_seq),
             next_seq: Seq(h.next_seq),
         };
+        at_most(&c.held, MAX_LIST, "Collected", "held")?;
+        at_most(&c.problems, MAX_LIST, "Collected", "problems")?;
         Ok(Self {
             run: run_id(&c.run_id, "Collected")?,
             epoch: Epoch(c.epoch),
             held: c.held.into_iter().map(held).collect(),
-            problems: c.problems,
+            problems: c.problems.iter().map(|text| shown(text, MAX_CARD_TEXT)).collect(),
         })
     }
 }
@@ -363,5 +390,54 @@ mod tests {
         assert!(
             broken(|p| p.target.as_mut().unwrap().extra_body_json = "[]".into()).starts_with("Target.extra")
         );
+    }
+
+    /// Every field that a peer fills has an end, and the error names it.
+    #[test]
+    fn fields_that_are_too_long_are_refused_by_name() {
+        let hello = |change: fn(&mut v1::Hello)| {
+            let mut hello =
+                v1::Hello { name: "a".into(), host: Some(v1::HostFacts::default()), ..v1::Hello::default() };
+            change(&mut hello);
+            Introduction::try_from(hello).map(|i| i.host.hostname).map_err(|e| e.to_string())
+        };
+        assert!(hello(|_| {}).is_ok());
+        let long = |text: Result<String, String>, field: &str| {
+            let text = text.unwrap_err();
+            assert!(text.starts_with(field) && text.contains("more than"), "{text}");
+        };
+        long(hello(|h| h.agent_version = "1".repeat(MAX_NAME + 1)), "Hello.agent_version: ");
+        let held = vec![v1::HeldSpool::default(); MAX_LIST + 1];
+        let collected = v1::Collected { run_id: "r".into(), held, ..v1::Collected::default() };
+        let collected = CollectReport::try_from(collected).map(|c| c.run.to_string());
+        long(collected.map_err(|e| e.to_string()), "Collected.held: ");
+        long(hello(|h| h.host.as_mut().unwrap().hostname = "h".repeat(MAX_NAME + 1)), "HostFacts.hostname: ");
+        long(
+            hello(|h| h.host.as_mut().unwrap().kernel = "k".repeat(MAX_CARD_TEXT + 1)),
+            "HostFacts.kernel: ",
+        );
+        let name = hello(|h| h.name = "\u{1b}[2J".repeat(100_000)).unwrap_err();
+        assert!(name.starts_with("Hello.name: ") && name.len() < 2 * MAX_NAME && !name.contains('\u{1b}'));
+        assert_eq!(hello(|h| h.host.as_mut().unwrap().hostname = "a\u{1b}b".into()).unwrap(), "a\u{fffd}b");
+        let ready = v1::Ready {
+            slice_sha256: Digest::of(b"").to_string(),
+            clock: Some(v1::ClockEstimate::default()),
+            warnings: vec![String::new(); MAX_WARNINGS + 1],
+            ..v1::Ready::default()
+        };
+        assert!(ReadyReport::try_from(ready).unwrap_err().to_string().starts_with("Ready.warnings: "));
+        for seconds in [f64::NAN, f64::INFINITY, -1.0] {
+            let health = v1::Health { steal_seconds: Some(seconds), ..v1::Health::default() };
+            let drained = v1::Drained {
+                manifest: Some(v1::Manifest::default()),
+                clock: Some(v1::ClockEstimate::default()),
+                health: Some(health),
+                ..v1::Drained::default()
+            };
+            assert!(DrainReport::try_from(drained).unwrap_err().to_string().starts_with("Drained.health: "));
+        }
+        let mut prepare = v1::Prepare::from(&order());
+        prepare.warmup = vec![v1::WarmupRow::default(); MAX_WARMUP_ROWS + 1];
+        assert!(TrialOrder::try_from(prepare).unwrap_err().to_string().starts_with("Prepare.warmup: "));
     }
 }

@@ -3,9 +3,15 @@
 mod engine;
 mod fate;
 mod fleet;
+mod limits;
 mod target;
 
 use common::ids::{AgentName, Digest, RunId};
+
+pub use limits::{
+    MAX_CARD_TEXT, MAX_JSON, MAX_LIST, MAX_MODELS, MAX_NAME, MAX_TEXT, MAX_WARMUP_ROWS, MAX_WARNINGS, shown,
+    text,
+};
 
 /// A message that does not say what it must.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +27,8 @@ pub struct WireError {
 
 impl WireError {
     fn new(message: &'static str, field: &'static str, problem: impl ToString) -> Self {
-        Self { message, field, problem: problem.to_string() }
+        // It may quote what the peer sent.
+        Self { message, field, problem: shown(&problem.to_string(), MAX_NAME) }
     }
 }
 

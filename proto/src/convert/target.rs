@@ -4,6 +4,7 @@ use common::ids::Nanos;
 use common::plan::{Api, Target};
 
 use super::WireError;
+use super::limits::{MAX_LIST, at_most};
 use crate::v1;
 
 impl From<&Target> for v1::Target {
@@ -37,6 +38,7 @@ impl TryFrom<v1::Target> for Target {
     type Error = WireError;
     fn try_from(t: v1::Target) -> Result<Self, WireError> {
         let fail = |field, problem: String| WireError::new("Target", field, problem);
+        at_most(&t.headers, MAX_LIST, "Target", "headers")?;
         let api = match t.api() {
             v1::target::Api::Completions => Api::Completions,
             v1::target::Api::Chat => Api::Chat,

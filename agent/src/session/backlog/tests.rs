@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use common::clock::ManualClock;
 use common::disk::SimDisk;
+use common::fleet::HostFacts;
 use common::ids::{AgentName, ArrivalIndex, Incarnation, Nanos};
 use common::trace::segment::{Block, BlockOrigin};
 use common::trace::{Failure, FailureKind, Trace, Unsent};
@@ -108,7 +109,7 @@ async fn serve(mood: Mood) -> (Courier, Coordinator) {
     let coordinator = Coordinator { mood, stored: Arc::default() };
     let server = tonic::transport::Server::builder().add_service(TelemetryServer::new(coordinator.clone()));
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    (Courier::dial(&address, None).await.unwrap(), coordinator)
+    (Courier::over(join::without_pass(&address).await), coordinator)
 }
 
 fn trace(index: u64) -> Trace {
@@ -201,9 +202,21 @@ async fn what_cannot_be_delivered_is_said_and_ends() {
     assert!(said["Stuck"].starts_with("the coordinator asks for trace 0"), "{}", said["Stuck"]);
     let whole = left(&SimDisk::default(), &[(0, 3)], 0);
     assert_eq!(whole.traces(), 3);
-    let nobody = Courier::dial("127.0.0.1:1", None).await.err().unwrap();
-    assert!(matches!(nobody, Undelivered::Unreachable(_)));
-    assert!(matches!(Courier::dial("x", None).await.err().unwrap(), Undelivered::Unusable(_)));
+    let introduction = Introduction {
+        version: "1".into(),
+        name: "a".parse().unwrap(),
+        incarnation: Incarnation(1),
+        host: HostFacts::default(),
+        observer: true,
+        engine: None,
+        gpu: false,
+    };
+    let joined = async |join: &str| {
+        let dial = Dial { join: join.into(), tls: None, token: None };
+        Courier::join(&dial, &introduction, &ManualClock::default()).await.err().unwrap()
+    };
+    assert!(matches!(joined("127.0.0.1:1").await, Undelivered::Unreachable(_)));
+    assert!(matches!(joined("x").await, Undelivered::Unusable(_)));
 }
 
 #[tokio::test]

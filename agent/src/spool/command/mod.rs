@@ -20,6 +20,7 @@ use common::disk::{Disk, FolderLock, LockError};
 use common::ids::{AgentName, RunId};
 
 use super::held::{self, Segment};
+use crate::cli::JoinOptions;
 
 /// The name of the command.
 const SPOOL: &str = "spool";
@@ -62,12 +63,8 @@ struct ListOptions {
 struct PushOptions {
     #[command(flatten)]
     place: Place,
-    /// Where the coordinator listens, as HOST:PORT
-    #[arg(long, value_name = "HOST:PORT")]
-    join: String,
-    /// File with the join token [default: the environment's PLIMSOLL_TOKEN, if set]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    join: JoinOptions,
     /// Only of this run
     run: Option<RunId>,
 }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use common::clock::SystemClock;
 use common::disk::{Disk, OsDisk};
-use common::fleet::TrialFate;
-use common::ids::RunId;
+use common::fleet::{Introduction, TrialFate};
+use common::ids::{AgentName, Incarnation, RunId};
 
 use super::{Holding, PushOptions, lock, nothing_of, out, traces};
-use crate::cli::secret;
-use crate::session::{Courier, Undelivered, deliver};
+use crate::host;
+use crate::session::{Courier, Dial, Undelivered, deliver};
 use crate::spool::held::{self, Backlog, trial_of};
 
 /// Everything that was to be delivered was.
@@ -42,13 +43,18 @@ pub(super) fn run(options: &PushOptions) -> anyhow::Result<u8> {
         out("nothing is left to deliver");
         return Ok(DONE);
     }
-    let token = secret(options.token_file.as_deref(), "PLIMSOLL_TOKEN")?;
+    let dial = options.join.read()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let courier = Courier::dial(&options.join, token.as_ref()).await?;
         let mut left = false;
+        let mut courier: Option<(AgentName, Courier)> = None;
         for mut backlog in backlogs {
-            left |= !push(&mut backlog, &disk, &courier).await;
+            // Each agent's traces come from that agent.
+            let (_, courier) = match courier.take().filter(|(agent, _)| *agent == backlog.agent) {
+                Some(same) => courier.insert(same),
+                None => courier.insert((backlog.agent.clone(), join(&dial, &backlog.agent).await?)),
+            };
+            left |= !push(&mut backlog, &disk, courier).await;
         }
         if left {
             let spool = shown(&options.place.spool);
@@ -58,6 +64,20 @@ pub(super) fn run(options: &PushOptions) -> anyhow::Result<u8> {
         }
         Ok(if left { LEFT } else { DONE })
     })
+}
+
+/// Joins as that agent, to deliver and for nothing else.
+async fn join(dial: &Dial, agent: &AgentName) -> anyhow::Result<Courier> {
+    let introduction = Introduction {
+        version: env!("CARGO_PKG_VERSION").into(),
+        name: agent.clone(),
+        incarnation: Incarnation(getrandom::u64().context("no randomness from the system")?),
+        host: host::facts(),
+        observer: true,
+        engine: None,
+        gpu: false,
+    };
+    Ok(Courier::join(dial, &introduction, &SystemClock).await?)
 }
 
 /// As it must be typed.

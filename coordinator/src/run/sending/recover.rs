@@ -98,6 +98,10 @@ impl Sending<'_, '_> {
         self.means
             .ui
             .note(&format!("recover      trial {number} was under way; collecting what was spooled"));
+        // What is taken is held against who was to carry what.
+        let slices =
+            assigned.agents.iter().map(|(agent, a)| (agent.clone(), std::sync::Arc::clone(&a.slice)));
+        self.means.shared.offer_slices(open.epoch, slices);
         self.means.shared.open_trial(Some((number, open.epoch)));
         let Some(held) = self.collect(&open, &names).await? else { return Ok(false) };
         for (agent, processes) in &held {
