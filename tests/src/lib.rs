@@ -9,12 +9,14 @@
 //! `scheduled == recorded`.
 
 mod agent;
+mod certificates;
 mod coordinator;
 mod engine;
 mod http;
 mod llama;
 mod ports;
 mod process;
+mod proxy;
 mod recipe;
 mod results;
 pub mod schema;
@@ -23,12 +25,14 @@ mod values;
 mod wait;
 
 pub use agent::Agent;
+pub use certificates::{Issued, Lab};
 pub use coordinator::{Coordinator, Finished, Running};
 pub use engine::{Engine, arrival_order};
 pub use http::metric;
 pub use llama::LlamaServer;
 pub use ports::free_port;
 pub use process::{Ended, Process, descendants, signal};
+pub use proxy::Recorder;
 pub use recipe::Recipe;
 pub use results::{CLOCKS, Results};
 pub use rustix::process::Signal;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use common::telemetry::series;
 use common::trace::segment::{FILE_MAGIC, scan};
 
 /// All files below a folder.
@@ -21,7 +22,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files below a folder that hold `text`. Segments are compressed: of those, what the blocks hold is searched too.
+/// The files below a folder that hold `text`. Segments and telemetry are compressed: what they hold is searched too.
 ///
 /// # Panics
 /// When a segment cannot be read: then a search would prove nothing.
@@ -32,7 +33,9 @@ pub fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     found.retain(|path| {
         let bytes = std::fs::read(path).unwrap_or_default();
         let holds = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
-        holds(&bytes) || (bytes.starts_with(FILE_MAGIC) && holds(unpacked(path, &bytes).as_bytes()))
+        holds(&bytes)
+            || (bytes.starts_with(FILE_MAGIC) && holds(unpacked(path, &bytes).as_bytes()))
+            || (bytes.starts_with(series::FILE_MAGIC) && holds(records(path, &bytes).as_bytes()))
     });
     found
 }
@@ -48,6 +51,12 @@ fn unpacked(path: &Path, segment: &[u8]) -> String {
         }
     }
     said
+}
+
+#[track_caller]
+fn records(path: &Path, telemetry: &[u8]) -> String {
+    let frames = series::Frames::new(telemetry).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    frames.map(|(_, frame)| format!("{frame:?}\n")).collect()
 }
 
 /// A process' command line, its arguments separated by spaces; empty when it has ended.

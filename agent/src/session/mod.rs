@@ -20,6 +20,8 @@ pub(crate) mod numbers;
 mod probes;
 mod record;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod trial;
 mod upload;

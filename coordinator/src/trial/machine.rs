@@ -29,6 +29,9 @@ pub const LEAD_REMOTE: Nanos = Nanos(2_000_000_000);
 /// See [`LEAD_REMOTE`].
 pub const LEAD_LOCAL: Nanos = Nanos(300_000_000);
 
+/// The start waits for as long as clocks are unknown: an agent that claims to know nothing must not put it off for ever.
+pub const MAX_CLOCK_BOUND: Nanos = Nanos(1_000_000_000);
+
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -163,6 +166,10 @@ impl Machine {
         };
         if report.slice != *expected {
             return self.call_off(format!("agent {agent} holds another slice than it was given"));
+        }
+        if report.clock.bound_ns > MAX_CLOCK_BOUND.0 {
+            let bound = Nanos(report.clock.bound_ns).as_secs_f64();
+            return self.call_off(format!("agent {agent} knows this host's clock only to {bound} s"));
         }
         self.ready.insert(agent, report);
         if self.ready.len() < self.agents.len() {

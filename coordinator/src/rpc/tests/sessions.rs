@@ -91,7 +91,10 @@ async fn ended(house: &House, messages: impl Iterator<Item = Kind>, read: bool) 
     let speaking = async {
         for kind in messages {
             if outbox.send(AgentMessage { kind: Some(kind) }).await.is_err() {
-                return;
+                // Why is about to be read, where somebody reads.
+                return if read {
+                    std::future::pending().await
+                };
             }
         }
         panic!("it was all taken");
