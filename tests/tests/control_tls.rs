@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 
 use plimsoll_tests::{Agent, Coordinator, Engine, Issued, Lab, Running, by, free_port};
 
@@ -112,6 +113,47 @@ fn every_agent_that_is_turned_away_is_told_what_to_do_and_named_by_the_coordinat
     let finished = coordinator.finish().expect_code(0);
     assert!(finished.ended.stderr.contains("refused 127.0.0.1:"), "{}", finished.story());
     assert_eq!(by(&finished.results().traces, "/agent").keys().collect::<Vec<_>>(), ["good"]);
+}
+
+/// The commands of docs/security.md, as they stand there, and a run with what they make.
+#[test]
+fn the_page_s_commands_make_certificates_that_serve() {
+    let page = include_str!("../../docs/security.md");
+    let blocks = page.split("\n```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("\n```")?.0));
+    let script = blocks.collect::<Vec<_>>().join("\n");
+    assert!(script.contains("ca.pem") && script.contains("> token"), "{script}");
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let made = Command::new("bash").args(["-euc", &script]).current_dir(folder.path()).output();
+    let made = made.expect("bash is there");
+    assert!(made.status.success(), "openssl is needed: {}", String::from_utf8_lossy(&made.stderr));
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let engine = Engine::start(&["--fixed-ttft-ms", "1"]);
+    let own = Issued { cert: file("coordinator.pem"), key: file("coordinator.key") };
+    let (ca, token) = (file("ca.pem"), file("token"));
+    let mut coordinator = coordinator(&engine, "127.0.0.1:0", &own)
+        .args(["--tls-client-ca", &ca, "--token-file", &token])
+        .start();
+    let (cert, key) = (file("agent.pem"), file("agent.key"));
+    let options = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key, "--token-file", &token];
+    let _agent = agent("agent", &mut coordinator, &options, None);
+    let finished = coordinator.finish().expect_code(0);
+    assert!(!finished.ended.stderr.contains("can read it"), "{}", finished.story());
+    assert_eq!(by(&finished.results().traces, "/agent").keys().collect::<Vec<_>>(), ["agent"]);
+}
+
+#[test]
+fn a_secret_s_file_that_others_can_read_is_warned_of() {
+    let lab = Lab::new("lab");
+    let token = lab.file("token", TOKEN);
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("its mode");
+    let mut agent = Agent::start("a", free_port(), &["--token-file", &token]);
+    agent.process.expect_said("chmod 600");
+    let mut coordinator = Coordinator::sweep()
+        .line("--rates 1 --agents 1 --listen 127.0.0.1:0")
+        .args(["--token-file", &token])
+        .start();
+    coordinator.process.expect_said("chmod 600");
+    assert!(!coordinator.process.stderr().contains(TOKEN));
 }
 
 #[test]

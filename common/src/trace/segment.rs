@@ -35,6 +35,10 @@ pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 /// Largest column after decompression: a guard against a block made to fill the memory.
 const MAX_COLUMN_BYTES: usize = 1 << 30;
 
+/// The same for the column of facts, which a coordinator unpacks of every block as it comes: 64 of them, each with a
+/// message that an agent has cut, are far below.
+const MAX_FACTS_BYTES: usize = 16 << 20;
+
 const FRAME: usize = 8;
 
 /// Whose traces a block holds.
@@ -186,9 +190,14 @@ impl Block {
         &self.bytes[start..start + sizes[number]]
     }
 
-    fn unpack<T: DeserializeOwned>(&self, number: usize, name: &'static str) -> Result<Vec<T>, SegmentError> {
+    fn unpack<T: DeserializeOwned>(
+        &self,
+        number: usize,
+        name: &'static str,
+        most: usize,
+    ) -> Result<Vec<T>, SegmentError> {
         let raw = zstd::bulk::Decompressor::new()
-            .and_then(|mut d| d.decompress(self.column(number), column_size(self.column(number))))
+            .and_then(|mut d| d.decompress(self.column(number), column_size(self.column(number)).min(most)))
             .map_err(|_| SegmentError::Content(name))?;
         let rows: Vec<T> = postcard::from_bytes(&raw).map_err(|_| SegmentError::Content(name))?;
         if rows.len() == self.header.count as usize { Ok(rows) } else { Err(SegmentError::Content(name)) }
@@ -199,7 +208,7 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded.
     pub fn clocks(&self) -> Result<Vec<Clocks>, SegmentError> {
-        let rows: Vec<ClockRow> = self.unpack(0, "clocks")?;
+        let rows: Vec<ClockRow> = self.unpack(0, "clocks", MAX_COLUMN_BYTES)?;
         rows.into_iter().map(|r| r.unpack().ok_or(SegmentError::Content("clocks"))).collect()
     }
 
@@ -208,7 +217,7 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded.
     pub fn facts(&self) -> Result<Vec<Facts>, SegmentError> {
-        self.unpack(1, "facts")
+        self.unpack(1, "facts", MAX_FACTS_BYTES)
     }
 
     /// The column of texts.
@@ -216,7 +225,7 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded.
     pub fn texts(&self) -> Result<Vec<Text>, SegmentError> {
-        self.unpack(2, "text")
+        self.unpack(2, "text", MAX_COLUMN_BYTES)
     }
 
     /// Everything.

@@ -4,6 +4,7 @@
 
 mod calls;
 mod connections;
+mod documented;
 mod house;
 mod sessions;
 mod uploads;

@@ -100,14 +100,16 @@ async fn ended(house: &House, messages: impl Iterator<Item = Kind>, read: bool) 
         panic!("it was all taken");
     };
     let listening = async {
-        while read {
+        if !read {
+            return std::future::pending().await;
+        }
+        loop {
             match joined.inbound.message().await {
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(status) => return Some(status),
             }
         }
-        std::future::pending().await
     };
     let end = async {
         tokio::select! {

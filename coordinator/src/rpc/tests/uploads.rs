@@ -102,6 +102,13 @@ async fn a_batch_beyond_the_limit_is_refused_and_the_agent_goes_on() {
     let mut lies = block("a", 5, 0, &[0], |_| {});
     lies[..4].copy_from_slice(&(MAX_BLOCK_BYTES as u32 + 1).to_le_bytes());
     assert_eq!(upload(&house, &a, batch("a", 5, vec![lies])).await.unwrap_err().code(), Code::DataLoss);
+    // A small block that unpacks to much: a message of one letter, many times.
+    let bomb = block("a", 5, 0, &[0], |t| {
+        t.facts.finish_reason = Some("x".repeat(17 << 20));
+    });
+    assert!(bomb.len() < 1 << 20, "it is not small: {} bytes", bomb.len());
+    let status = upload(&house, &a, batch("a", 5, vec![bomb])).await.unwrap_err();
+    assert!(status.code() == Code::DataLoss && status.message().contains("facts"), "{status}");
     let honest = block("a", 5, 0, &[0], |_| {});
     assert_eq!(upload(&house, &a, batch("a", 5, vec![honest])).await.unwrap(), trace_ack::Kind::UpTo(1));
 }
