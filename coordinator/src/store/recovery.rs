@@ -164,8 +164,10 @@ impl Recovery<'_> {
             self.end = Cursor { file: number, offset };
             return Ok(());
         }
-        // A process that was killed leaves bytes that are not synced. They are indexed below, so they must be safe.
+        // A process that was killed leaves bytes, and names, that are not synced. They are indexed below, so they must
+        // be safe.
         file.sync().at(&path)?;
+        self.disk.sync_dir(self.dir).at(self.dir)?;
         let mut damage = None;
         if offset == 0 {
             match magic(&*file, &path, len)? {

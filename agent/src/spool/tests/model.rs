@@ -108,8 +108,14 @@ impl Trial {
     }
 }
 
-/// What the coordinator has of an incarnation: records by number from 0.
-type Stored = Vec<u64>;
+/// What the coordinator has of an incarnation.
+#[derive(Debug, Default)]
+struct Stored {
+    /// By number from 0.
+    records: Vec<u64>,
+    /// Where each block ends: one is stored whole or not at all.
+    ends: Vec<usize>,
+}
 
 struct Process {
     numbers: Numbers,
@@ -212,16 +218,18 @@ impl World {
         let stored = self.stored.entry(incarnation).or_default();
         for bytes in blocks {
             let block = Block::decode(bytes).unwrap();
-            let at = block.header().first_seq.0;
-            let mark = stored.len() as u64;
-            assert!(at <= mark && mark < block.next_seq().0, "not exactly what is missing at {mark}: {at}");
-            // A real coordinator has a block whole or not at all; the model's takes the rest of one.
-            stored.extend(&index_of(&block)[(mark - at) as usize..]);
+            assert_eq!(
+                block.header().first_seq.0,
+                stored.records.len() as u64,
+                "not exactly what is missing"
+            );
+            stored.records.extend(index_of(&block));
+            stored.ends.push(stored.records.len());
         }
     }
 
     fn mark(&self, incarnation: u64) -> Seq {
-        Seq(self.stored.get(&incarnation).map_or(0, |s| s.len() as u64))
+        Seq(self.stored.get(&incarnation).map_or(0, |s| s.records.len() as u64))
     }
 
     fn upload(&mut self, batches: usize, budget: usize) {
@@ -287,9 +295,11 @@ impl World {
             let sealed = self.trials.values().filter(|t| t.incarnation == incarnation && t.sealed);
             let kept = sealed.map(Trial::end).max().unwrap_or(0);
             let stored = self.stored.get_mut(&incarnation).unwrap();
-            let losable = (stored.len() as u64).saturating_sub(kept);
-            let lost = Seed(random).stream("lose").below(losable + 1);
-            stored.truncate((stored.len() as u64 - lost) as usize);
+            let ends: Vec<usize> = stored.ends.iter().copied().filter(|end| *end as u64 >= kept).collect();
+            let Some(last) = ends.len().checked_sub(1) else { continue };
+            let end = ends[Seed(random).stream("lose").below(last as u64 + 1) as usize];
+            stored.records.truncate(end);
+            stored.ends.retain(|e| *e <= end);
         }
         self.another();
     }
@@ -372,7 +382,7 @@ impl World {
             assert_eq!(there, trial.durable, "durable is there, until the seal");
         }
         for (incarnation, stored) in &self.stored {
-            self.check_stored(*incarnation, stored);
+            self.check_stored(*incarnation, &stored.records);
         }
     }
 
