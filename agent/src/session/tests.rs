@@ -91,7 +91,7 @@ async fn house(rogue: Rogue) -> House {
     let server = tokio::spawn(async move { serving.await.unwrap() });
     let spool = TempDir::new().unwrap();
     let config = AgentConfig {
-        join: address.to_string(),
+        dial: super::Dial { join: address.to_string(), tls: None, token: None },
         introduction: Introduction {
             version: "1".into(),
             name: "a".parse().unwrap(),
@@ -103,9 +103,7 @@ async fn house(rogue: Rogue) -> House {
         },
         spool: spool.path().to_owned(),
         once: true,
-        tls: None,
-        token: None,
-        api_key: None,
+        access: super::Access::default(),
         clock: Arc::new(SystemClock),
         disk: Arc::new(OsDisk),
         engine: None,

@@ -117,10 +117,13 @@ struct Stored {
     ends: Vec<usize>,
 }
 
+/// A trial under way: its epoch, its spool and who writes that.
+type Open = (Epoch, Arc<Spool>, Writer<fn()>);
+
 struct Process {
     numbers: Numbers,
     /// None when its spool could not be made.
-    trial: Option<(Epoch, Arc<Spool>, Writer<fn()>)>,
+    trial: Option<Open>,
     /// Indexes of the records in the open block.
     open: Vec<u64>,
 }
