@@ -18,7 +18,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use super::support::{Rig, good_response, listen, target};
+use super::support::{Rig, SSE_HEAD, chunked, good_response, listen, target, token};
 
 static VERSIONS: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 
@@ -256,6 +256,55 @@ async fn what_does_not_speak_tls_is_refused_and_what_says_nothing_is_waited_for_
     });
     let hasty = Target { connect_timeout: Nanos::from_millis(200), ..https(port) };
     check_refused("silence", hasty, trusted(), &["no handshake within 0.2 s"]).await;
+}
+
+/// What an engine does inside TLS after a token.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// Closes the socket without TLS's word for it.
+    Cut,
+    /// Sends something else than TLS.
+    Garbage,
+    /// Comments without end.
+    Comments,
+}
+
+#[tokio::test]
+async fn what_goes_wrong_inside_tls_has_its_name() {
+    let authority = Authority::new();
+    for (then, kind, says) in [
+        (Then::Cut, FailureKind::TruncatedStream, "after 1 content events"),
+        (Then::Garbage, FailureKind::Tls, "not TLS"),
+        (Then::Comments, FailureKind::MalformedStream, "8 MiB"),
+    ] {
+        let acceptor = Setup::of(&authority).acceptor();
+        let (listener, port) = listen().await;
+        let serving = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(socket).await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            stream.write_all(format!("{SSE_HEAD}{}", chunked(&token("a"))).as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            match then {
+                Then::Cut => {}
+                Then::Garbage => {
+                    let (socket, _) = stream.get_mut();
+                    let _ = socket.write_all(&[b'x'; 64]).await;
+                    let _ = socket.read(&mut [0; 16]).await;
+                }
+                Then::Comments => {
+                    let comments = chunked(&": still here\n\n".repeat(1000));
+                    while stream.write_all(comments.as_bytes()).await.is_ok() {}
+                }
+            }
+        });
+        let trace = Rig::with(https(port), access(Some(authority.file()), None)).send().await;
+        let failure = trace.facts.outcome.failure().unwrap_or_else(|| panic!("{then:?}: a success"));
+        assert_eq!(failure.kind, kind, "{then:?}: {failure:?}");
+        assert!(failure.message.contains(says), "{then:?}: {failure:?}");
+        assert_eq!(trace.clocks.content.len(), 1, "{then:?}");
+        serving.await.unwrap();
+    }
 }
 
 #[test]

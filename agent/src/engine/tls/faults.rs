@@ -14,6 +14,8 @@ use super::super::faults;
 const NAMES_SHOWN: usize = 3;
 /// And of each no more than this many bytes.
 const NAME_BYTES: usize = 40;
+/// What is said of bytes that make no sense.
+const NOT_TLS: &str = "what the engine sent is not TLS";
 /// Begins what is said of an alert.
 const ALERT: &str = "the engine ended the handshake";
 
@@ -33,7 +35,12 @@ pub(super) fn handshake(to: &str, error: &io::Error) -> Failure {
 
 /// A failure of TLS after the handshake, if it is one.
 pub(in super::super) fn in_flight(error: &io::Error) -> Option<Failure> {
-    cause(error).map(|cause| Failure::new(FailureKind::Tls, format!("tls: {}", explain(cause))))
+    let why = match cause(error)? {
+        // That it spoke TLS is known by now.
+        Error::InvalidMessage(_) => NOT_TLS.to_owned(),
+        cause => explain(cause),
+    };
+    Some(Failure::new(FailureKind::Tls, format!("tls: {why}")))
 }
 
 /// The engine wants to know who this agent is.
@@ -61,9 +68,7 @@ fn explain(error: &Error) -> String {
             "what answered does not speak TLS; does its address begin with http://?".into()
         }
         Error::PeerIncompatible(_) => "the engine speaks no version or cipher of TLS that is safe".into(),
-        Error::PeerSentOversizedRecord | Error::InvalidMessage(_) | Error::DecryptError => {
-            "what the engine sent is not TLS".into()
-        }
+        Error::PeerSentOversizedRecord | Error::InvalidMessage(_) | Error::DecryptError => NOT_TLS.into(),
         other => format!("{other:?}").chars().take(80).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! TLS as hyper reads it: never more than what the last read of the socket brought.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -14,28 +14,44 @@ use crate::engine::io::Socket;
 /// `TlsStream` itself fills the buffer that it is given, with as many reads of the socket as there are bytes for: what
 /// came first would get the stamp of what came last. Its own buffer, in contrast, is filled from the socket only when
 /// it is empty.
-pub(in crate::engine) struct Records<S>(TlsStream<S>);
+pub(in crate::engine) struct Records<S> {
+    stream: TlsStream<S>,
+    /// What went wrong in a read that had brought good records, too: they come first.
+    error: Option<io::Error>,
+}
 
 impl<S: Socket> Records<S> {
     pub(super) fn of(stream: TlsStream<S>) -> Self {
-        Self(stream)
+        Self { stream, error: None }
     }
 }
 
 impl<S: Socket> AsyncRead for Records<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let stream = &mut self.get_mut().0;
-        let record = ready!(Pin::new(&mut *stream).poll_fill_buf(cx))?;
-        let taken = record.len().min(into.remaining());
-        into.put_slice(&record[..taken]);
-        Pin::new(stream).consume(taken);
-        Poll::Ready(Ok(()))
+        let Self { stream, error } = self.get_mut();
+        if error.is_none() {
+            match ready!(Pin::new(&mut *stream).poll_fill_buf(cx)) {
+                Ok(record) => {
+                    let taken = record.len().min(into.remaining());
+                    into.put_slice(&record[..taken]);
+                    Pin::new(stream).consume(taken);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(e) => *error = Some(e),
+            }
+        }
+        let (_, session) = stream.get_mut();
+        if let Ok(good @ 1..) = session.reader().read(into.initialize_unfilled()) {
+            into.advance(good);
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(error.take().map_or(Ok(()), Err))
     }
 }
 
 impl<S: Socket> AsyncWrite for Records<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -43,18 +59,23 @@ impl<S: Socket> AsyncWrite for Records<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write_vectored(cx, bytes)
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+        let this = self.get_mut();
+        if this.error.is_some() {
+            // It would fail, too, and hyper would pass that on instead of the reason.
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
