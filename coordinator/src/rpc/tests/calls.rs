@@ -1,7 +1,7 @@
 //! Token, pass and number of calls.
 
 use common::ids::Digest;
-use proto::v1::{ProbeRequest, RecordBatch, SliceRequest, TraceBatch, WorkloadRequest};
+use proto::v1::{FatesRequest, ProbeRequest, RecordBatch, SliceRequest, TraceBatch, WorkloadRequest};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
@@ -10,7 +10,7 @@ use super::house::{EPOCH, House, PATIENCE, TOKEN, with};
 use crate::rpc::limits::{MAX_CALLS_PER_AGENT, MAX_REFUSALS};
 
 /// Every call that there is.
-const CALLS: [&str; 6] = ["Session", "Probe", "Slice", "Workload", "Upload", "Record"];
+const CALLS: [&str; 7] = ["Session", "Probe", "Slice", "Workload", "Upload", "Record", "Fates"];
 
 /// Makes a call, and says how it was refused. A call of its own connection: too many refusals end one.
 async fn refused(house: &House, call: &str, token: &str, pass: &str) -> Option<Status> {
@@ -47,6 +47,10 @@ async fn refused(house: &House, call: &str, token: &str, pass: &str) -> Option<S
                 ..RecordBatch::default()
             };
             telemetry.record(with(batch, token, pass)).await.err()
+        }
+        "Fates" => {
+            let request = FatesRequest { run_id: "r-1".into(), trials: Vec::new() };
+            telemetry.fates(with(request, token, pass)).await.err()
         }
         other => panic!("no call {other}"),
     }

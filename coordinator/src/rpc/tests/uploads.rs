@@ -31,8 +31,13 @@ async fn an_agent_uploads_its_own_traces_and_nobody_elses() {
         trace_ack::Kind::UpTo(3)
     );
     let refused = [
-        ("another's name", batch("b", 5, vec![]), Code::PermissionDenied, "another agent process"),
-        ("another incarnation", batch("a", 6, vec![]), Code::PermissionDenied, "another agent process"),
+        ("another's name", batch("b", 5, vec![]), Code::PermissionDenied, "another agent"),
+        (
+            "the coordinator's incarnation",
+            batch("a", 0, vec![]),
+            Code::PermissionDenied,
+            "the coordinator's own",
+        ),
         (
             "another's block",
             batch("a", 5, vec![block("b", 6, 3, &[1], |_| {})]),
@@ -83,6 +88,9 @@ async fn an_agent_uploads_its_own_traces_and_nobody_elses() {
         assert_eq!(status.code(), code, "{what}: {status}");
         assert!(status.message().contains(words), "{what}: {status}");
     }
+    // What an earlier process of the same agent left is that agent's to bring.
+    let left = upload(&house, &a, batch("a", 6, vec![])).await.unwrap();
+    assert_eq!(left, trace_ack::Kind::UpTo(0));
     // Nothing of it was taken, and what was is still there.
     assert_eq!(house.ingest.mark(&name("a"), Incarnation(5)), Seq(3));
     assert_eq!(house.ingest.counters().traces, 3);
