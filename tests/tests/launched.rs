@@ -53,10 +53,11 @@ fn it_is_started_probed_swept_restarted_between_trials_and_stopped() {
     let probe = &record["probe"];
     assert_eq!(probe["dialect"], "llamacpp");
     assert_eq!(probe["settings"]["total_slots"], 4, "{probe:#}");
-    for can in ["usage", "token_counts", "logprobs", "ignore_eos", "token_id_prompts", "abort_on_disconnect"]
-    {
+    for can in ["usage", "token_counts", "logprobs", "ignore_eos", "token_id_prompts"] {
         assert_eq!(probe["capabilities"][can]["verdict"], "yes", "{can}: {probe:#}");
     }
+    // A model as small as this may end before it is seen to run, on a machine that is busy: then nothing is known.
+    assert_ne!(probe["capabilities"]["abort_on_disconnect"]["verdict"], "no", "{probe:#}");
     assert_eq!(probe["capabilities"]["cache_reset"]["verdict"], "no");
 }
 

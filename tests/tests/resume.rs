@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_tests::schema::{REPORT, keeps_to, validator};
 use plimsoll_tests::{
     Agent, Coordinator, Engine, Finished, Results, Running, Signal, brief, by, count, eventually, free_port,
     list, text,
@@ -55,8 +56,8 @@ fn whole(results: &Results, undisturbed: &Results) {
         assert_eq!(count(&trial["summary"], "/successful"), 60, "{:#}", trial["summary"]["validity"]);
     }
     assert_ne!(text(&results.report, "/knee/case"), "undecided");
-    let resumed = list(&results.report, "/experiment/resumed");
-    assert_eq!(resumed.len(), 1);
+    assert_eq!(list(&results.report, "/experiment/resumed").len(), 1);
+    keeps_to(&validator(REPORT), &results.report, "the report of a resumed run");
 }
 
 /// What the traces of the disturbed trial say against the engine's own log.

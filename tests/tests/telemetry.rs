@@ -42,8 +42,8 @@ fn series(finished: &Finished, kind: &str) -> Vec<Value> {
 fn every_host_and_the_engines_own_view_stand_beside_the_trials() {
     let engine = engine();
     let finished = sweep(&engine)
-        // The simulated engine has vLLM's metrics.
-        .line("--rates 20 --requests 120 --repeats 1 --local-agents 2 --dialect vllm")
+        // The simulated engine has vLLM's metrics. Two trials, so that the first has samples after it, too.
+        .line("--rates 20,30 --requests 120 --repeats 1 --local-agents 2 --dialect vllm")
         .finish()
         .expect_code(0);
     let results = finished.results();
@@ -67,7 +67,8 @@ fn every_host_and_the_engines_own_view_stand_beside_the_trials() {
         (&json!(false), &json!(false)),
         "{beside:#}"
     );
-    assert_eq!(count(beside, "/client_output_tokens"), count(results.summary(), "/output_tokens"));
+    let summary = &results.trials()[0]["summary"];
+    assert_eq!(count(beside, "/client_output_tokens"), count(summary, "/output_tokens"));
     // No GPU was looked for: no energy, and not 0 of it.
     assert!(
         telemetry["totals"]["energy_joules"].is_null()
