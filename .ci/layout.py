@@ -146,8 +146,8 @@ PATHS = (
     Path(
         "tls",
         "tokio_rustls",
-        ("agent/src/engine", "agent/tests", "examples/sim-engine/src/tls", "tests"),
-        "whom an agent trusts is decided in one place, beside the measured path",
+        ("agent/src/engine", "agent/tests", "coordinator/src/rpc", "examples/sim-engine/src/tls", "tests"),
+        "whom an agent trusts to be the engine is decided beside the measured path; who comes in, at the coordinator's door",
     ),
     Path(
         "clock",

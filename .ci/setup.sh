@@ -68,6 +68,11 @@ require_python() {
   has_python || install_packages "python3 with venv is" python3 python3-venv
 }
 
+# A test runs the commands of docs/security.md.
+require_openssl() {
+  command -v openssl >/dev/null || install_packages "openssl is" openssl
+}
+
 require_component() {
   local component=$1
   cargo "${component#rust}" --version >/dev/null 2>&1 && return
@@ -93,6 +98,7 @@ all)
   require_rust
   require_c
   require_python
+  require_openssl
   require_component rustfmt
   require_component clippy
   require_nextest
