@@ -65,6 +65,9 @@ pub const MESSAGE_COST: u64 = 1 << 10;
 /// Telemetry that is kept of one agent process in one run: a day of it is about a quarter.
 pub const MAX_TELEMETRY_BYTES: u64 = 1 << 30;
 
+/// How often an agent may deliver its slice of a trial, under one process or several: an honest one does so once.
+pub const MAX_DELIVERIES: u64 = 2;
+
 /// Frames of telemetry in one call: an agent sends up to 60.
 pub const MAX_FRAMES: usize = 256;
 

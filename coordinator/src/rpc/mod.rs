@@ -71,6 +71,26 @@ struct OpenRun {
     telemetry: TelemetrySink,
     /// The trial that is not sealed yet.
     trial: Option<(TrialId, Epoch)>,
+    /// What was stored of it.
+    stored: Arc<Stored>,
+}
+
+/// Traces of the open trial that were stored of each agent.
+#[derive(Default)]
+struct Stored(Mutex<HashMap<AgentName, u64>>);
+
+impl Stored {
+    fn counts(&self) -> MutexGuard<'_, HashMap<AgentName, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, agent: &AgentName) -> u64 {
+        self.counts().get(agent).copied().unwrap_or(0)
+    }
+
+    fn add(&self, agent: &AgentName, traces: u64) {
+        *self.counts().entry(agent.clone()).or_default() += traces;
+    }
 }
 
 /// What all services share.
@@ -143,13 +163,14 @@ impl Shared {
     /// From now on traces and telemetry of this run are taken.
     pub fn open_run(&self, id: RunId, ingest: IngestHandle, telemetry: TelemetrySink) {
         self.passes.begin_run();
-        self.offer().run = Some(OpenRun { id, ingest, telemetry, trial: None });
+        self.offer().run = Some(OpenRun { id, ingest, telemetry, trial: None, stored: Arc::default() });
     }
 
     /// From now on traces of this trial are taken, or of none.
     pub fn open_trial(&self, trial: Option<(TrialId, Epoch)>) {
         if let Some(run) = &mut self.offer().run {
             run.trial = trial;
+            run.stored = Arc::default();
         }
     }
 

@@ -17,6 +17,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::admission::{Caller, caller};
 use super::guest::Guest;
+use super::limits::MAX_DELIVERIES;
 use super::{OpenRun, Shared};
 use crate::ingest::{Ack, IngestError};
 use crate::trial::seal::SYNTHETIC;
@@ -139,6 +140,8 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
         return Ok(trace_ack::Kind::UpTo(run.ingest.mark(&agent, incarnation).0));
     }
     let (ingest, name) = (run.ingest.clone(), agent.clone());
+    let (stored, most) =
+        (Arc::clone(&run.stored), slice.as_ref().map_or(0, |s| s.len() as u64) * MAX_DELIVERIES);
     // Unpacking takes the processor for a while, and not on a thread that serves others.
     let blocks = tokio::task::spawn_blocking(move || {
         let slice = slice.as_deref();
@@ -146,8 +149,18 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
         blocks.collect::<Result<Vec<Block>, Status>>()
     });
     let blocks = blocks.await.map_err(|e| Status::internal(e.to_string()))??;
+    let before = ingest.mark(&agent, incarnation);
+    let new: u64 = blocks.iter().filter(|b| b.next_seq() > before).map(|b| u64::from(b.header().count)).sum();
+    if stored.of(&agent) + new > most {
+        return Err(Status::resource_exhausted(format!(
+            "TraceBatch: more than {most} traces of this trial, which is {MAX_DELIVERIES} times this agent's slice"
+        )));
+    }
     match ingest.submit(blocks).await {
-        Ok(Ack::UpTo(seq)) => Ok(trace_ack::Kind::UpTo(seq.0)),
+        Ok(Ack::UpTo(seq)) => {
+            stored.add(&agent, seq.0.saturating_sub(before.0));
+            Ok(trace_ack::Kind::UpTo(seq.0))
+        }
         Ok(Ack::ResumeFrom(seq)) => Ok(trace_ack::Kind::ResumeFrom(seq.0)),
         Err(e) => {
             tracing::error!(%agent, "traces cannot be stored: {e}");

@@ -57,6 +57,7 @@ fn the_numbers_on_the_page_are_those_of_the_code() {
         ("HANDSHAKE_WITHIN", time(HANDSHAKE_WITHIN)),
         ("PROVE_WITHIN", time(PROVE_WITHIN)),
         ("MAX_REFUSALS", grouped(MAX_REFUSALS.into())),
+        ("MAX_DELIVERIES", grouped(MAX_DELIVERIES)),
         ("HELLO_WITHIN", time(HELLO_WITHIN)),
         ("HEAR_WITHIN", time(HEAR_WITHIN)),
         ("MAX_STREAMS", grouped(MAX_STREAMS.into())),

@@ -91,9 +91,18 @@ async fn an_agent_uploads_its_own_traces_and_nobody_elses() {
     // What an earlier process of the same agent left is that agent's to bring.
     let left = upload(&house, &a, batch("a", 6, vec![])).await.unwrap();
     assert_eq!(left, trace_ack::Kind::UpTo(0));
+    // And twice is enough, under however many names of its own: the house's slice has 50 arrivals.
+    let all: Vec<u64> = (0..50).map(|n| n * 2).collect();
+    for (incarnation, taken) in [(7, true), (8, true), (9, false)] {
+        let again = block("a", incarnation, 0, &all[..47], |_| {});
+        match upload(&house, &a, batch("a", incarnation, vec![again])).await {
+            Ok(kind) => assert_eq!((kind, taken), (trace_ack::Kind::UpTo(47), true)),
+            Err(status) => assert_eq!((status.code(), taken), (Code::ResourceExhausted, false)),
+        }
+    }
     // Nothing of it was taken, and what was is still there.
     assert_eq!(house.ingest.mark(&name("a"), Incarnation(5)), Seq(3));
-    assert_eq!(house.ingest.counters().traces, 3);
+    assert_eq!(house.ingest.counters().traces, 3 + 2 * 47);
     house.shared.open_trial(None);
     let late = upload(&house, &a, batch("a", 5, vec![block("a", 5, 3, &[6], |_| {})])).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
