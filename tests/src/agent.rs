@@ -43,6 +43,18 @@ impl Agent {
         Self { process: Process::start(command), folder }
     }
 
+    /// `agent spool`, with this agent's spool.
+    ///
+    /// # Panics
+    /// When it cannot be started or does not end.
+    #[must_use]
+    #[track_caller]
+    pub fn spool(&self, arguments: &str) -> Ended {
+        let mut command = Command::new(binary("agent"));
+        command.arg("spool").args(arguments.split_whitespace()).arg("--spool").arg(self.folder());
+        Process::start(command).wait()
+    }
+
     /// Where its spool is.
     #[must_use]
     pub fn folder(&self) -> &Path {
