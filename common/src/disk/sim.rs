@@ -29,6 +29,8 @@ struct State {
     short_append: Option<usize>,
     /// Whatever must reach the disk itself fails.
     syncs_fail: bool,
+    /// Files cannot be removed.
+    removals_fail: bool,
     /// So many changes more are made before the power goes.
     fuse: Option<u64>,
     /// Raised by a crash: files opened before it answer errors.
@@ -107,10 +109,16 @@ impl SimDisk {
         self.state().syncs_fail = failing;
     }
 
+    /// Lets the removal of a file fail, or no more.
+    pub fn set_removals_failing(&self, failing: bool) {
+        self.state().removals_fail = failing;
+    }
+
     /// Ends every fault but the fuse.
     pub fn mend(&self) {
         let mut state = self.state();
-        (state.capacity, state.short_append, state.syncs_fail) = (None, None, false);
+        (state.capacity, state.short_append) = (None, None);
+        (state.syncs_fail, state.removals_fail) = (false, false);
     }
 
     /// Lets every change fail after so many more, as at the moment at which the power goes; [`SimDisk::crash`] follows.
@@ -141,7 +149,8 @@ impl SimDisk {
         }
         dirs.values_mut().for_each(|durable| *durable = true);
         files.values_mut().for_each(|file| file.crash(random));
-        (state.short_append, state.syncs_fail, state.fuse) = (None, false, None);
+        (state.short_append, state.fuse) = (None, None);
+        (state.syncs_fail, state.removals_fail) = (false, false);
         state.generation += 1;
     }
 }
@@ -200,6 +209,9 @@ impl Disk for SimDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.burn()?;
+        if state.removals_fail {
+            return Err(refused());
+        }
         if let Some(file) = state.files.remove(path).filter(|file| file.named) {
             state.removed.insert(path.to_owned(), file);
         }

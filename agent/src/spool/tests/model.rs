@@ -43,6 +43,8 @@ enum Fault {
     /// One append writes so many bytes and fails.
     Short(usize),
     SyncsFail,
+    /// What is sealed cannot be removed.
+    RemovalsFail,
     /// The power goes after so many changes, and the process with it.
     Power(u64, u64),
 }
@@ -73,6 +75,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => (0u64..400).prop_map(Fault::Full),
         1 => (0usize..120).prop_map(Fault::Short),
         1 => Just(Fault::SyncsFail),
+        1 => Just(Fault::RemovalsFail),
         2 => (0u64..8, any::<u64>()).prop_map(|(after, seed)| Fault::Power(after, seed)),
     ]
 }
@@ -312,6 +315,7 @@ impl World {
             Fault::None => {}
             Fault::Full(room) => self.disk.set_capacity(self.used() + room),
             Fault::Short(bytes) => self.disk.cut_next_append(*bytes),
+            Fault::RemovalsFail => self.disk.set_removals_failing(true),
             Fault::SyncsFail => self.disk.set_syncs_failing(true),
             Fault::Power(after, _) => self.disk.set_fuse(*after),
         }
