@@ -84,7 +84,7 @@ fn an_overlay_wins_merges_tables_and_edits_the_command() {
     );
     assert_eq!(recipe.notes, ["two"]);
     assert_eq!((recipe.env["MODE"].as_str(), recipe.env["MORE"].as_str()), ("2", "x"));
-    assert!(recipe.env["WHERE"].ends_with("/x") && !recipe.env["WHERE"].ends_with("o/x"));
+    assert!(recipe.env["WHERE"].ends_with("/x") && !recipe.env["WHERE"].ends_with("/o/x"));
     assert_eq!(recipe.grace, Nanos::from_secs(3));
     assert_ne!(recipe.overlay.unwrap().sha256, recipe.source.sha256);
 }
