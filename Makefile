@@ -18,9 +18,11 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # REAL_ENGINE=0 leaves out the tests against the real llama.cpp.
 REAL_ENGINE ?= 1
+# How long `make fuzz` gives to each target.
+FUZZ_SECONDS ?= 20
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines bench lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines fuzz bench lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -63,6 +65,9 @@ test-engines: setup-build real-engine build ## a real vLLM and SGLang on the CPU
 	@tests/real_engine/cpu_engines.sh
 	PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)" PLIMSOLL_CPU_ENGINES="$(REAL_ENGINE_DIR)/cpu" \
 		$(CARGO) nextest run -p plimsoll-tests --locked --no-capture --test cpu_engines
+
+fuzz: setup-build ## give every reader of outside bytes to libFuzzer (FUZZ_SECONDS each, 20; needs a nightly compiler)
+	@fuzz/run.sh $(FUZZ_SECONDS)
 
 bench: setup-build ## measure what Plimsoll itself costs, about 4 minutes after the build (BENCH=stream: only that)
 	@CARGO="$(CARGO)" .ci/bench.sh $(BENCH)

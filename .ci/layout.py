@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 # What may lie at the top level.
 TOP_LEVEL = frozenset(
-    "Cargo.toml Cargo.lock proto coordinator agent common deploy tests examples Makefile README.md"
+    "Cargo.toml Cargo.lock proto coordinator agent common deploy tests examples fuzz Makefile README.md"
     " ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs .ci .config .cargo .gitignore"
     " .gitattributes rustfmt.toml clippy.toml deny.toml".split()
 )

@@ -15,6 +15,8 @@
 
 pub mod cli;
 pub mod engine;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod gpu;
 pub mod health;
 pub mod host;

@@ -13,6 +13,8 @@ pub mod clock;
 pub mod dialect;
 pub mod disk;
 pub mod fleet;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod ids;
 pub mod knee;
 pub mod lease;

@@ -11,6 +11,8 @@
 pub mod analysis;
 pub mod cli;
 pub mod fleet;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod ingest;
 pub mod kept;
 pub mod plan;

@@ -6,6 +6,8 @@
 
 pub mod convert;
 pub mod tls;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 
 /// Generated from `proto/plimsoll/v1/*.proto`; documented there.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]

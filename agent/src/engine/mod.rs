@@ -47,6 +47,8 @@ mod connection;
 mod evidence;
 mod exchange;
 mod faults;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod io;
 mod pool;
 mod shown;

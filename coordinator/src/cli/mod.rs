@@ -77,6 +77,16 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Reads a `sweep` from a file of options alone, as far as the parser of the command line.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn parse_config(path: &std::path::Path) -> Result<(), String> {
+    let words = ["coordinator".into(), "sweep".into(), "--config".into(), path.into()].to_vec();
+    let words = config::expand(words, &Options::command()).map_err(|e| format!("{e:#}"))?;
+    // What the parser refuses it says in the words of a command line.
+    let _ = Options::command().try_get_matches_from(words);
+    Ok(())
+}
+
 /// `sweep` and `run`.
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };

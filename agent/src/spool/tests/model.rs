@@ -120,13 +120,13 @@ struct Stored {
     ends: Vec<usize>,
 }
 
-/// A trial under way: its epoch, its spool and who writes that.
-type Open = (Epoch, Arc<Spool>, Writer<fn()>);
+/// A trial under way.
+type UnderWay = (Epoch, Arc<Spool>, Writer<fn()>);
 
 struct Process {
     numbers: Numbers,
     /// None when its spool could not be made.
-    trial: Option<Open>,
+    trial: Option<UnderWay>,
     /// Indexes of the records in the open block.
     open: Vec<u64>,
 }
