@@ -145,10 +145,12 @@ impl Spool {
         self.delivered.fetch_max(seq.0, Ordering::AcqRel);
     }
 
-    /// Whether the coordinator is known to have all that is in the file.
+    /// Whether the coordinator is known to have all that is in the file. Never while a block that was given up may stand
+    /// at its end: its numbers must not go to others.
     #[must_use]
     pub fn is_delivered(&self) -> bool {
-        self.delivered.load(Ordering::Acquire) >= self.durable.borrow().0
+        let whole = !self.lock().torn;
+        whole && self.delivered.load(Ordering::Acquire) >= self.durable.borrow().0
     }
 
     /// The trial's first number.

@@ -169,3 +169,24 @@ fn a_file_with_traces_is_not_made_anew() {
     let refused = Spool::create(&disk, Path::new(DIR), &run_id(), origin(), Seq(0)).err().unwrap();
     assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
 }
+
+/// Of two files of one process the earlier ends where the later begins.
+#[test]
+fn numbers_of_a_later_file_do_not_count_in_an_earlier_one() {
+    let disk = SimDisk::default();
+    let first = create(&disk, 0);
+    (0..3).for_each(|i| first.append(&[trace(i)]).unwrap());
+    let later = BlockOrigin { trial: TrialId(1), epoch: Epoch(2), ..origin() };
+    let second = Spool::create(&disk, Path::new(DIR), &run_id(), later, Seq(2)).unwrap();
+    second.append(&[trace(9)]).unwrap();
+    let agent = "a".parse().unwrap();
+    let backlog = held::backlogs(&disk, Path::new(DIR), &agent, &run_id()).unwrap().pop().unwrap();
+    assert_eq!(backlog.segments.iter().map(|s| s.traces).collect::<Vec<_>>(), [2, 1]);
+    let mut seen = Vec::new();
+    let mut at = Seq(0);
+    while at < backlog.next() {
+        let (blocks, next) = backlog.read_from(&disk, at, 1).unwrap();
+        (seen, at) = ([seen, indices(&blocks)].concat(), next);
+    }
+    assert_eq!(seen, [0, 1, 9]);
+}
