@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use common::fleet::{
-    DrainReport, EngineCard, EngineOrder, EngineState, Introduction, Observation, ReadyReport, TargetCheck,
-    TargetReport, TrialFate, TrialOrder,
+    CollectReport, DrainReport, EngineCard, EngineOrder, EngineState, Introduction, Observation, ReadyReport,
+    TargetCheck, TargetReport, TrialFate, TrialOrder,
 };
 use common::fuzz::Target;
 use common::ids::{Epoch, RunId, TrialId};
@@ -60,6 +60,7 @@ pub const WIRE: Target = Target {
         both::<v1::Prepare, TrialOrder>(bytes, |d| d.into());
         both::<v1::Ready, ReadyReport>(bytes, |d| d.into());
         both::<v1::Drained, DrainReport>(bytes, |d| d.into());
+        both::<v1::Collected, CollectReport>(bytes, |d| d.into());
         both::<v1::CheckTarget, TargetCheck>(bytes, |d| d.into());
         both::<v1::TargetReport, TargetReport>(bytes, |d| v1::TargetReport::answer(0, d));
         both::<v1::SlicePage, Vec<Arrival>>(bytes, |d| d.as_slice().into());
@@ -112,7 +113,11 @@ fn valid() -> Vec<Vec<u8>> {
         warmup: vec![v1::WarmupRow { row: 1, altered: true }],
         ..v1::Prepare::default()
     };
-    let clock = v1::ClockEstimate { offset_ns: -5, bound_ns: 7 };
+    let clock = v1::ClockEstimate {
+        offset_ns: -5,
+        bound_ns: 7,
+        drift: Some(v1::ClockDrift { ppb: -9, bound_ppb: 3 }),
+    };
     let ready = v1::Ready {
         epoch: 1,
         slice_sha256: digest,
@@ -126,6 +131,12 @@ fn valid() -> Vec<Vec<u8>> {
         clock: Some(clock),
         start_skew_ns: 5,
         health: Some(v1::Health { seconds: 1.5, cores: 2, ..v1::Health::default() }),
+    };
+    let collected = v1::Collected {
+        run_id: "r".into(),
+        epoch: 2,
+        held: vec![v1::HeldSpool { incarnation: 7, first_seq: 3, next_seq: 9 }],
+        problems: vec!["p".into()],
     };
     let page = v1::SlicePage { index: vec![1, 2], at_ns: vec![3, 4], row: vec![0, 1] };
     let check = v1::CheckTarget {
@@ -155,6 +166,7 @@ fn valid() -> Vec<Vec<u8>> {
         prepare.encode_to_vec(),
         ready.encode_to_vec(),
         drained.encode_to_vec(),
+        collected.encode_to_vec(),
         page.encode_to_vec(),
         check.encode_to_vec(),
         report.encode_to_vec(),

@@ -5,9 +5,9 @@
 //! error that names the message and the field. `tls` reads the files of both sides. This crate must hold no behaviour.
 
 pub mod convert;
-pub mod tls;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod tls;
 
 /// Generated from `proto/plimsoll/v1/*.proto`; documented there.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]

@@ -139,7 +139,7 @@ fn answer(bytes: &[u8]) -> Trace {
         let (ours, mut theirs) = tokio::io::duplex(bytes.len() + 4096);
         theirs.write_all(bytes).await.expect("there is room");
         theirs.shutdown().await.expect("it is open");
-        let Ok(connection) = Connection::over(ours, &clock).await else { return };
+        let Ok(connection) = Connection::plain(ours, &clock).await else { return };
         let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
