@@ -42,6 +42,7 @@ OURS = {
     "agent": {"common", "fake-cuda", "fake-nvml", "proto"},
     "sim-engine": set(),  # it plays another party; sharing code would hide a shared mistake
     "plimsoll-tests": {"common", "engines", "fake-nvml", "proto"},  # real binaries are run, not linked
+    "cluster": {"common", "plimsoll-tests"},  # real binaries are run, not linked
     "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
     "engines": {"agent", "common"},  # what the agent makes of each engine's bytes
     "fake-nvml": set(),  # they play NVIDIA's libraries; sharing code would hide a shared mistake
@@ -96,6 +97,7 @@ EXTERNAL = {
     | SERIALISATION
     | RANDOM
     | DEV_TOOLS,
+    "cluster": {"clap", "rustix", "serde"} | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
     "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     # The fakes play NVIDIA's libraries: of the wrappers, one takes the layouts of structs, and the tests are clients.

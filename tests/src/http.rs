@@ -16,8 +16,9 @@ fn client() -> ureq::Agent {
 ///
 /// # Panics
 /// When it is not answered with 200.
+#[must_use]
 #[track_caller]
-pub(crate) fn get(url: &str) -> String {
+pub fn get(url: &str) -> String {
     let answer = client().get(url).call().unwrap_or_else(|e| panic!("GET {url}: {e}"));
     let (status, body) = taken_apart(url, answer);
     assert_eq!(status, 200, "GET {url}: {body}");

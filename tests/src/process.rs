@@ -29,11 +29,15 @@ const NOT_INHERITED: &[&str] = &[
 ///
 /// # Panics
 /// When it is not there.
+#[must_use]
 #[track_caller]
-pub(crate) fn binary(name: &str) -> PathBuf {
+pub fn binary(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap_or_else(|e| panic!("cannot tell where this test is: {e}"));
-    // target/debug/deps/TEST → target/debug
-    let folder = own.parent().and_then(|deps| deps.parent()).unwrap_or(&own);
+    // target/debug/deps/TEST → target/debug; a program for tests lies in target/debug itself.
+    let mut folder = own.parent().unwrap_or(&own);
+    if folder.ends_with("deps") {
+        folder = folder.parent().unwrap_or(folder);
+    }
     let path = folder.join(name);
     assert!(
         path.is_file(),
@@ -110,8 +114,9 @@ impl Process {
     ///
     /// # Panics
     /// When it cannot be started.
+    #[must_use]
     #[track_caller]
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub fn start(mut command: Command) -> Self {
         let shown = shown(&command);
         for name in NOT_INHERITED {
             if !command.get_envs().any(|(set, value)| set == *name && value.is_some()) {

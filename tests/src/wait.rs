@@ -29,5 +29,14 @@ pub(crate) fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -
 /// When [`PATIENCE`] ran out; `what` says what was waited for.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(PATIENCE, look).unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain for {what}"))
+    within(PATIENCE, what, look)
+}
+
+/// The same with another patience, for what waits for a lease or a timeout of the program.
+///
+/// # Panics
+/// When `patience` ran out.
+#[track_caller]
+pub fn within<T>(patience: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
+    poll(patience, look).unwrap_or_else(|| panic!("waited {patience:?} in vain for {what}"))
 }
