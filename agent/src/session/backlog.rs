@@ -1,8 +1,8 @@
 //! Delivering what agent processes left that are gone, under their own incarnation.
 //!
 //! The coordinator takes from an agent what its earlier processes left: a batch says which, and it takes what follows its
-//! mark while the trial is open. A session that has a connection calls [`deliver`] over it; `agent spool push` joins for
-//! that alone, as an agent that sends no load. One batch at a time, each acknowledged before the next: nothing
+//! mark while the trial is open. A session that has a connection calls [`deliver`] over it; `agent spool push` is let in for
+//! that alone, when the agent is not there. One batch at a time, each acknowledged before the next: nothing
 //! waits for this, and the disk is the slower part.
 //!
 //! It must never deliver a trace behind a gap as if there were none, and never go on without progress. The tests
@@ -95,7 +95,7 @@ impl Courier {
         Self { wire, _session: None }
     }
 
-    /// Joins a coordinator under the agent's name, as one that sends no load. Nothing is delivered yet.
+    /// Is let in under the agent's name, to deliver and for nothing else. Nothing is delivered yet.
     ///
     /// # Errors
     /// [`Undelivered::Unusable`] or [`Undelivered::Unreachable`].
@@ -104,7 +104,7 @@ impl Courier {
         introduction: &Introduction,
         clock: &dyn Clock,
     ) -> Result<Self, Undelivered> {
-        match join::greet(dial, introduction, clock).await {
+        match join::greet(dial, introduction, true, clock).await {
             Ok(link) => Ok(Self { wire: link.bulk.clone(), _session: Some(link) }),
             Err(JoinError::Fatal(e)) => Err(Undelivered::Unusable(e)),
             Err(JoinError::Again(reason)) => Err(Undelivered::Unreachable(reason)),

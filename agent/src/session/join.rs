@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proto::v1::fleet_client::FleetClient;
-use proto::v1::{AgentMessage, CoordinatorMessage, Welcome, agent_message, coordinator_message, refused};
+use proto::v1::{
+    AgentMessage, CoordinatorMessage, Hello, Welcome, agent_message, coordinator_message, refused,
+};
 use proto::{PASS_METADATA, PROTOCOL_VERSION, TOKEN_METADATA, convert};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -62,7 +64,7 @@ pub(super) struct Link {
 pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
     let (dial, introduction) = (&config.dial, &config.introduction);
     let greeted =
-        tokio::time::timeout(limits::ANSWER_WITHIN, greet(dial, introduction, &*config.clock)).await;
+        tokio::time::timeout(limits::ANSWER_WITHIN, greet(dial, introduction, false, &*config.clock)).await;
     greeted.unwrap_or_else(|_| {
         Err(JoinError::Again(format!(
             "{} did not answer as a coordinator within {:?}",
@@ -76,13 +78,14 @@ pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
 pub(super) async fn greet(
     dial: &Dial,
     introduction: &Introduction,
+    courier: bool,
     clock: &dyn Clock,
 ) -> Result<Link, JoinError> {
     let endpoint = endpoint(dial).map_err(JoinError::Fatal)?;
     let token = token(dial).map_err(JoinError::Fatal)?;
     let channel = endpoint.connect().await.map_err(|e| unreachable(&dial.join, &e))?;
     let (outbox, messages) = mpsc::channel(OUTBOX);
-    let hello = agent_message::Kind::Hello(introduction.into());
+    let hello = agent_message::Kind::Hello(Hello { courier, ..introduction.into() });
     let hello_sent = clock.boottime();
     // The channel is empty and its receiver is held: there is room.
     let _ = outbox.send(AgentMessage { kind: Some(hello) }).await;

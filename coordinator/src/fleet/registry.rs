@@ -70,7 +70,11 @@ impl Registry {
         let known = self.members.get(&name);
         let joined = match known {
             Some(m) if m.introduction.incarnation == introduction.incarnation => Joined::Back,
-            Some(m) if m.session.is_some() || (self.complete && !only_records(&introduction)) => {
+            // In a run, one that sends load is not replaced by one that does not: nobody would miss it then.
+            Some(m)
+                if m.session.is_some()
+                    || (self.complete && !(only_records(&introduction) && only_records(&m.introduction))) =>
+            {
                 let host = &m.introduction.host.hostname;
                 return Err(Refusal::NameTaken(format!(
                     "an agent named {name} has joined from {host}; give this one another --name, or wait until the other is given up"

@@ -111,6 +111,11 @@ impl Passes {
         Ok(pass)
     }
 
+    /// A session of this agent lasts.
+    pub(super) fn is_here(&self, agent: &AgentName) -> bool {
+        self.entries().get(agent).is_some_and(|e| e.here)
+    }
+
     /// A session has ended.
     pub(super) fn left(&self, agent: &AgentName, session: u64) {
         if let Some(entry) = self.entries().get_mut(agent).filter(|e| e.session == session) {

@@ -84,9 +84,11 @@ impl Fleet for FleetService {
             };
             let number = shared.sessions.fetch_add(1, Ordering::Relaxed);
             match welcome(&shared, hello, number).await {
-                Ok((introduction, orders)) => {
-                    let pace = Pace::new(shared.clock.monotonic());
-                    Session { shared, number, introduction, inbound, outbound, peer, pace }.run(orders).await
+                Ok(Welcomed { introduction, orders, courier: _hold }) => {
+                    let (pace, courier) = (Pace::new(shared.clock.monotonic()), _hold.is_some());
+                    let session =
+                        Session { shared, number, introduction, inbound, outbound, peer, pace, courier };
+                    session.run(orders).await
                 }
                 Err(refused) => {
                     // Who waits for a place asks again and again: that is no news.
@@ -146,12 +148,16 @@ impl Fleet for FleetService {
     }
 }
 
+/// Who was let in.
+struct Welcomed {
+    introduction: Introduction,
+    orders: mpsc::Receiver<crate::fleet::ToAgent>,
+    /// Of one that is no member: what would send it orders, and never does.
+    courier: Option<mpsc::Sender<crate::fleet::ToAgent>>,
+}
+
 /// The handshake: version first, so that an agent of any version learns why it is not taken.
-async fn welcome(
-    shared: &Shared,
-    hello: Hello,
-    session: u64,
-) -> Result<(Introduction, mpsc::Receiver<crate::fleet::ToAgent>), Refused> {
+async fn welcome(shared: &Shared, hello: Hello, session: u64) -> Result<Welcomed, Refused> {
     let refuse = |reason: refused::Reason, message: String| Refused { reason: reason.into(), message };
     if hello.protocol_version != PROTOCOL_VERSION {
         let message = format!(
@@ -162,6 +168,7 @@ async fn welcome(
         );
         return Err(refuse(refused::Reason::Version, message));
     }
+    let courier = hello.courier;
     let introduction =
         Introduction::try_from(hello).map_err(|e| refuse(refused::Reason::Invalid, e.to_string()))?;
     if introduction.incarnation == Incarnation(0) {
@@ -169,13 +176,22 @@ async fn welcome(
         return Err(refuse(refused::Reason::Invalid, "Hello.incarnation: 0 is no agent process".into()));
     }
     let (link, orders) = mpsc::channel(ORDERS);
+    if courier {
+        // Its pass takes the place of the agent's, so the agent must be gone.
+        if shared.passes.is_here(&introduction.name) {
+            let message =
+                format!("agent {} is here, and delivers what it holds by itself", introduction.name);
+            return Err(refuse(refused::Reason::NameTaken, message));
+        }
+        return Ok(Welcomed { introduction, orders, courier: Some(link) });
+    }
     let (answer, answered) = oneshot::channel();
     let at = shared.clock.boottime();
     let event = FleetEvent::Join { introduction: Box::new(introduction.clone()), session, at, link, answer };
     let gone = || refuse(refused::Reason::Full, "the run has ended".into());
     shared.events.send(event).await.map_err(|_| gone())?;
     match answered.await.map_err(|_| gone())? {
-        Ok(()) => Ok((introduction, orders)),
+        Ok(()) => Ok(Welcomed { introduction, orders, courier: None }),
         Err(Refusal::NameTaken(message)) => Err(refuse(refused::Reason::NameTaken, message)),
         Err(Refusal::Full(message)) => Err(refuse(refused::Reason::Full, message)),
     }
@@ -190,6 +206,8 @@ struct Session {
     outbound: mpsc::Sender<Result<CoordinatorMessage, Status>>,
     peer: Option<SocketAddr>,
     pace: Pace,
+    /// It is no member: what it says is not heard.
+    courier: bool,
 }
 
 impl Session {
@@ -267,7 +285,7 @@ impl Session {
         if !self.pace.take(message.encoded_len() as u64, self.shared.clock.monotonic()) {
             return self.refuse(Status::resource_exhausted("it says more than a session may")).await;
         }
-        let Some(kind) = message.kind else { return true };
+        let Some(kind) = message.kind.filter(|_| !self.courier) else { return true };
         let at = self.shared.clock.boottime();
         if let agent_message::Kind::Heartbeat(h) = &kind {
             // Answered here and not by the driver: a busy driver must not cost anybody the lease.

@@ -32,6 +32,7 @@ impl From<&Introduction> for v1::Hello {
             observer: i.observer,
             engine: i.engine.as_ref().map(Into::into),
             gpu: i.gpu,
+            courier: false,
         }
     }
 }

@@ -125,7 +125,7 @@ fn lead(options: &Options) -> ExitCode {
         match serde_json::from_str::<Done>(&line) {
             Ok(done) => {
                 page.add(done);
-                eprintln!("cluster: {} of {tasks}", page.len());
+                eprintln!("cluster: {} of {tasks}", page.done());
             }
             Err(_) => eprintln!("{line}"),
         }
@@ -134,8 +134,8 @@ fn lead(options: &Options) -> ExitCode {
     println!("{}", page.text(Seed(options.seed)));
     println!("{:.0} s", (SystemClock.monotonic() - began).as_secs_f64());
     let mut failures = page.failures();
-    if !ended_well || page.len() != tasks {
-        failures.push(format!("a worker ended early: {} of {tasks} things were done", page.len()));
+    if !ended_well || page.done() != tasks {
+        failures.push(format!("a worker ended early: {} of {tasks} things were done", page.done()));
     }
     if let Some(path) = &options.write
         && let Err(e) = page.write(path, Seed(options.seed))
@@ -152,9 +152,7 @@ fn work(options: &Options, worker: u64, of: u64) {
     net::lay();
     let undisturbed = scenarios::undisturbed();
     let known = scenarios::all();
-    for (_, task) in
-        options.tasks().into_iter().enumerate().filter(|(i, _)| *i as u64 % of == worker)
-    {
+    for (_, task) in options.tasks().into_iter().enumerate().filter(|(i, _)| *i as u64 % of == worker) {
         let began = SystemClock.monotonic();
         let done = match task {
             Task::Scenario(place) => {

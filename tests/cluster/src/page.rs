@@ -48,7 +48,7 @@ impl Page {
 
     /// How many things were done.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn done(&self) -> usize {
         self.scenarios.len() + self.rounds.len() + self.failed_rounds.len()
     }
 
