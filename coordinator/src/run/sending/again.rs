@@ -30,7 +30,9 @@ impl Sending<'_, '_> {
         let gone: Vec<String> =
             lost.iter().map(|(agent, why)| format!("agent {agent} is lost ({why})")).collect();
         let gone = gone.join("; ");
-        self.agents.retain(|agent| !lost.contains_key(agent));
+        // One that failed or was late in this trial and is still there goes on.
+        let members = self.means.fleet.registry().members();
+        self.agents.retain(|agent| !lost.contains_key(agent) || members.contains_key(agent));
         if self.agents.is_empty() {
             bail!("{gone}; no agent is left, and the run ends here");
         }
