@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use common::clock::{Clock, SystemClock};
 use common::dialect::Dialect;
-use common::disk::{FolderLock, LockError, OsDisk};
+use common::disk::{FolderLock, LockError, OsDisk, readable_by_others};
 use common::fleet::Introduction;
 use common::ids::{AgentName, Incarnation, Nanos};
 use common::plan::Target;
@@ -192,9 +192,7 @@ impl JoinOptions {
 
 /// Warns when a secret's file can be read by others.
 fn not_for_others(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(path).map_or(0, |m| m.permissions().mode() & 0o777);
-    if mode & 0o077 != 0 {
+    if let Some(mode) = readable_by_others(path) {
         tracing::warn!("{}: others on this host can read it (mode {mode:o}); chmod 600 it", path.display());
     }
 }

@@ -8,7 +8,7 @@ use common::dialect::Dialect;
 use common::disk::{Disk, SimDisk};
 use common::fuzz::{self, Target};
 use common::ids::{AgentName, Nanos, RunId, Seq};
-use common::trace::segment::{Block, FILE_MAGIC};
+use common::trace::segment::Block;
 
 pub use crate::engine::fuzz::{EVENTS, HTTP, SSE};
 use crate::launch::Recipe;
@@ -19,15 +19,10 @@ use crate::telemetry::engine::Page;
 /// and its own, and the file stays as it was.
 pub const SPOOL: Target = Target {
     name: "spool",
-    valid: || {
-        let mut valid = vec![fuzz::segment_file()];
-        valid.extend(fuzz::blocks().into_iter().map(|block| block[8..].to_vec()));
-        valid
-    },
+    valid: fuzz::segment_inputs,
     check: |bytes| {
         spool_is_sound(bytes);
-        let [first, second, _] = fuzz::blocks().try_into().unwrap_or_default();
-        spool_is_sound(&[&FILE_MAGIC[..], &first, &fuzz::framed(bytes), &second].concat());
+        spool_is_sound(&fuzz::in_a_segment(bytes));
     },
 };
 

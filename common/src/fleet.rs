@@ -237,6 +237,17 @@ pub struct DrainReport {
     pub health: Health,
 }
 
+/// Which trial, whose coordinator was lost, an agent is to say and deliver what it holds of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectOrder {
+    /// Its run.
+    pub run: RunId,
+    /// The trial.
+    pub trial: TrialId,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
 /// What an agent still holds of a trial whose coordinator was lost. Nothing more comes of that trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectReport {

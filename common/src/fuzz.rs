@@ -145,6 +145,20 @@ pub fn segment_file() -> Vec<u8> {
     [FILE_MAGIC.to_vec(), blocks().concat()].concat()
 }
 
+/// Valid inputs for whoever reads segment files: one as it is, and the bodies of blocks for [`in_a_segment`].
+#[must_use]
+pub fn segment_inputs() -> Vec<Vec<u8>> {
+    let bodies = blocks().into_iter().map(|block| block[8..].to_vec());
+    std::iter::once(segment_file()).chain(bodies).collect()
+}
+
+/// A segment file whose second of three blocks has this body, under a checksum that fits.
+#[must_use]
+pub fn in_a_segment(body: &[u8]) -> Vec<u8> {
+    let [first, second, _] = blocks().try_into().unwrap_or_default();
+    [&FILE_MAGIC[..], &first, &framed(body), &second].concat()
+}
+
 /// The segment format: of files, of blocks with a checksum that fits, and of columns.
 pub const SEGMENT: Target = Target {
     name: "segment",

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::disk::{Disk, SimDisk};
 use common::fuzz::{self, Target};
 use common::ids::{Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
-use common::trace::segment::FILE_MAGIC;
 
 use crate::store::{MemoryIndex, Store, StoreError};
 
@@ -15,15 +14,10 @@ use crate::store::{MemoryIndex, Store, StoreError};
 /// whole is indexed, contiguous from 0, and opening it again changes nothing.
 pub const STORE: Target = Target {
     name: "store",
-    valid: || {
-        let mut valid = vec![fuzz::segment_file()];
-        valid.extend(fuzz::blocks().into_iter().map(|block| block[8..].to_vec()));
-        valid
-    },
+    valid: fuzz::segment_inputs,
     check: |bytes| {
         store_is_sound(bytes);
-        let [first, second, _] = fuzz::blocks().try_into().unwrap_or_default();
-        store_is_sound(&[&FILE_MAGIC[..], &first, &fuzz::framed(bytes), &second].concat());
+        store_is_sound(&fuzz::in_a_segment(bytes));
     },
 };
 

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use common::fleet::{
-    CollectReport, DrainReport, EngineCard, EngineOrder, EngineState, Introduction, Observation, ReadyReport,
-    TargetCheck, TargetReport, TrialFate, TrialOrder,
+    CollectOrder, CollectReport, DrainReport, EngineCard, EngineOrder, EngineState, Introduction,
+    Observation, ReadyReport, TargetCheck, TargetReport, TrialFate, TrialOrder,
 };
 use common::fuzz::Target;
 use common::ids::{Epoch, RunId, TrialId};
@@ -60,6 +60,7 @@ pub const WIRE: Target = Target {
         both::<v1::Prepare, TrialOrder>(bytes, |d| d.into());
         both::<v1::Ready, ReadyReport>(bytes, |d| d.into());
         both::<v1::Drained, DrainReport>(bytes, |d| d.into());
+        both::<v1::Collect, CollectOrder>(bytes, |d| d.into());
         both::<v1::Collected, CollectReport>(bytes, |d| d.into());
         both::<v1::CheckTarget, TargetCheck>(bytes, |d| d.into());
         both::<v1::TargetReport, TargetReport>(bytes, |d| v1::TargetReport::answer(0, d));
@@ -167,6 +168,7 @@ fn valid() -> Vec<Vec<u8>> {
         ready.encode_to_vec(),
         drained.encode_to_vec(),
         collected.encode_to_vec(),
+        v1::Collect { run_id: "r".into(), trial: 1, epoch: 2 }.encode_to_vec(),
         page.encode_to_vec(),
         check.encode_to_vec(),
         report.encode_to_vec(),

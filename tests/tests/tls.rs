@@ -3,54 +3,34 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_tests::{Agent, CLOCKS, Coordinator, Engine, Finished, Results, count, list, opt_number, text};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use plimsoll_tests::{
+    Agent, CLOCKS, Coordinator, Engine, Finished, Issued, Lab, Results, count, list, opt_number, text,
+};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const ERROR: i32 = 1;
 
-/// Files of an authority, of an engine and of a client.
+/// An authority, and its certificates of an engine and of a client.
 struct Pki {
-    folder: TempDir,
+    lab: Lab,
+    engine: Issued,
+    client: Issued,
 }
 
 impl Pki {
     /// With an engine of this name.
     fn new(engine: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, format!("authority of {engine}"));
-        let key = KeyPair::generate().expect("a key");
-        let ca = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let this = Self { folder: TempDir::new().expect("a folder") };
-        this.write("ca.pem", &ca.pem());
-        for (file, name) in [("engine", engine), ("client", "agent")] {
-            let key = KeyPair::generate().expect("a key");
-            let params = CertificateParams::new([name.to_owned()]).expect("parameters");
-            let certificate = params.signed_by(&key, &ca).expect("a certificate");
-            this.write(&format!("{file}.pem"), &certificate.pem());
-            this.write(&format!("{file}.key"), &key.serialize_pem());
-        }
-        this
+        let lab = Lab::new(&format!("authority of {engine}"));
+        Self { engine: lab.issue("engine", &[engine]), client: lab.issue("client", &["agent"]), lab }
     }
 
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).expect("a file");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
+    fn ca(&self) -> PathBuf {
+        self.lab.ca().into()
     }
 
     /// An engine inside TLS.
     fn engine(&self, options: &[&str]) -> Engine {
-        let (cert, key) = (self.text("engine.pem"), self.text("engine.key"));
-        let own = ["--tls-cert", &cert, "--tls-key", &key];
+        let own = ["--tls-cert", &self.engine.cert, "--tls-key", &self.engine.key];
         Engine::start(&[&own[..], options].concat())
     }
 }
@@ -93,7 +73,7 @@ fn a_run_inside_tls_tells_what_a_run_without_it_tells() {
     let (plain, inside) = (Engine::start(&timing), pki.engine(&timing));
     assert!(inside.url().starts_with("https://"), "{}", inside.url());
     let plain = run(plain.url()).finish().expect_code(0).results();
-    let inside = with(run(inside.url()), &[("--engine-ca", &pki.path("ca.pem"))]).finish().expect_code(0);
+    let inside = with(run(inside.url()), &[("--engine-ca", &pki.ca())]).finish().expect_code(0);
     let inside = inside.results();
     assert_eq!(told(&inside), told(&plain));
     for trace in inside.traces_of(0) {
@@ -124,9 +104,9 @@ fn an_engine_that_is_not_who_it_should_be_is_refused_with_what_to_do() {
     let engine = pki.engine(&[]);
     // Who vouches for it is looked at before its name is.
     let stranger = Pki::new("other.example");
-    let other = with(run(engine.url()), &[("--engine-ca", &stranger.path("ca.pem"))]);
+    let other = with(run(engine.url()), &[("--engine-ca", &stranger.ca())]);
     refused(other.finish(), &["not trusted here", "--engine-ca"]);
-    let name = with(run(engine.url()), &[("--engine-ca", &pki.path("ca.pem"))]);
+    let name = with(run(engine.url()), &[("--engine-ca", &pki.ca())]);
     refused(name.finish(), &["127.0.0.1", "engine.example", "--base-url"]);
     // Those that this host trusts are not asked about one that they do not know, or there are none.
     let public = run(engine.url()).finish();
@@ -137,19 +117,19 @@ fn an_engine_that_is_not_who_it_should_be_is_refused_with_what_to_do() {
 #[test]
 fn an_engine_that_wants_to_know_its_clients_is_told_and_refuses_those_that_say_nothing() {
     let pki = Pki::new("127.0.0.1");
-    let ca = pki.text("ca.pem");
+    let ca = pki.lab.ca();
     let engine = pki.engine(&["--tls-client-ca", &ca]);
-    let nobody = with(run(engine.url()), &[("--engine-ca", &pki.path("ca.pem"))]);
+    let nobody = with(run(engine.url()), &[("--engine-ca", &pki.ca())]);
     refused(nobody.finish(), &["wants a client certificate", "--engine-cert", "--engine-key"]);
     let files = [
-        ("--engine-ca", pki.path("ca.pem")),
-        ("--engine-cert", pki.path("client.pem")),
-        ("--engine-key", pki.path("client.key")),
+        ("--engine-ca", pki.ca()),
+        ("--engine-cert", PathBuf::from(&pki.client.cert)),
+        ("--engine-key", PathBuf::from(&pki.client.key)),
     ];
     let files: Vec<(&str, &Path)> = files.iter().map(|(option, path)| (*option, path.as_path())).collect();
     let results = with(run(engine.url()), &files).finish().expect_code(0).results();
     assert_eq!(results.outcomes()["success"], 40);
-    let key = std::fs::read_to_string(pki.path("client.key")).expect("the key");
+    let key = std::fs::read_to_string(&pki.client.key).expect("the key");
     let secret = key.lines().nth(1).expect("a line of it");
     let said = with(run(engine.url()), &files).env("RUST_LOG", "trace").finish().expect_code(0);
     assert!(!said.story().contains(secret), "the key was said");
@@ -161,7 +141,7 @@ fn files_of_an_agent_that_is_started_by_hand_are_its_own_and_its_environments() 
     let engine = pki.engine(&["--fixed-ttft-ms", "1"]);
     let mut coordinator = run(engine.url()).line("--agents 1 --listen 127.0.0.1:0").start();
     let address = coordinator.join_address();
-    let ca = pki.text("ca.pem");
+    let ca = pki.lab.ca();
     let _agent = Agent::start_with("far", address, &["--once"], &[("PLIMSOLL_ENGINE_CA", &ca)]);
     let results = coordinator.finish().expect_code(0).results();
     assert!(results.traces_of(0).iter().all(|trace| text(trace, "/agent") == "far"));
@@ -179,7 +159,7 @@ fn the_engines_metrics_are_read_inside_tls_too() {
     let pki = Pki::new("127.0.0.1");
     let engine = pki.engine(&[]);
     let capture = Coordinator::capture().engine(engine.url()).line("--duration 3s --dialect vllm");
-    let finished = with(capture, &[("--engine-ca", &pki.path("ca.pem"))]).finish().expect_code(0);
+    let finished = with(capture, &[("--engine-ca", &pki.ca())]).finish().expect_code(0);
     let records = finished.telemetry();
     let read = records.iter().filter(|record| text(record, "/kind") == "engine").count();
     assert!(read > 0, "{records:?}");

@@ -51,7 +51,6 @@ mod faults;
 pub(crate) mod fuzz;
 mod io;
 mod pool;
-mod shown;
 #[cfg(test)]
 mod stamp_tests;
 #[cfg(test)]
@@ -63,6 +62,5 @@ pub use allowed::{AllowedTarget, AllowedTargets, NotAllowed};
 pub use client::{Client, ClientConfig, ConfigError, Outgoing};
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;
-pub use shown::shown;
 pub use tls::{Tls, TlsFiles};
 pub use trial_clock::TrialClock;

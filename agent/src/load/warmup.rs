@@ -9,10 +9,11 @@ use common::fleet::{TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{ArrivalIndex, Nanos};
 use common::trace::Failure;
 use common::workload::{Row, RowBody, Workload};
+use proto::convert::harmless;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::engine::{Client, Outgoing, Requests, shown};
+use crate::engine::{Client, Outgoing, Requests};
 
 /// Why a trial cannot go on, with the stage at which it ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +69,7 @@ pub async fn run(order: &TrialOrder, workload: &Workload, client: Client) -> Res
             Some(Err(e)) => return Err(StageError::new("warm-up", e)),
             Some(Ok(trace)) => {
                 if let Some(f) = trace.facts.outcome.failure() {
-                    let body = shown(trace.text.error_body.as_deref().unwrap_or_default());
+                    let body = harmless(trace.text.error_body.as_deref().unwrap_or_default());
                     let e = StageError::failure("warm-up", f);
                     let message = if body.is_empty() { e.message } else { format!("{}: {body}", e.message) };
                     return Err(StageError { message, ..e });

@@ -3,11 +3,11 @@
 use common::dialect::{Answer, CacheReset, Dialect, JsonAt, recognise};
 use common::plan::Target;
 use common::probe::Endpoint;
+use proto::convert::harmless;
 use serde_json::Value;
 
 use super::ask::Asking;
 use super::settings;
-use crate::engine::shown;
 
 /// Times that an engine is asked to empty its cache, with a pause between: what is in use is so for a moment.
 const RESETS: u32 = 40;
@@ -76,7 +76,7 @@ pub(super) async fn said(asking: &Asking, target: &Target) -> Result<Said, Strin
 /// A version may be a number.
 fn version_of(version: &Value) -> String {
     let text = version.as_str().map_or_else(|| version.to_string(), str::to_owned);
-    shown(&text).chars().take(MAX_NAME_BYTES).collect()
+    harmless(&text).chars().take(MAX_NAME_BYTES).collect()
 }
 
 async fn endpoint(asking: &Asking, target: &Target, path: &str) -> Result<Endpoint, String> {

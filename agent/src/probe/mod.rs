@@ -29,9 +29,10 @@ use common::plan::{BaseUrl, Target};
 use common::probe::{self, EngineProbe};
 use common::trace::{FailureKind, Trace};
 use common::workload::{Row, Workload};
+use proto::convert::harmless;
 
 use self::ask::Asking;
-use crate::engine::{Access, shown};
+use crate::engine::Access;
 
 /// Of an error body, this much is shown.
 const SHOWN: usize = 4096;
@@ -145,7 +146,7 @@ async fn try_target(check: TargetCheck, asking: &mut Asking) -> Result<TargetRep
 
 /// What became of the one request.
 fn told(trace: &Trace, models: Vec<String>) -> TargetReport {
-    let mut error_body = shown(trace.text.error_body.as_deref().unwrap_or_default()).into_owned();
+    let mut error_body = harmless(trace.text.error_body.as_deref().unwrap_or_default()).into_owned();
     let cut = (0..=SHOWN.min(error_body.len())).rev().find(|&at| error_body.is_char_boundary(at));
     error_body.truncate(cut.unwrap_or(0));
     TargetReport {

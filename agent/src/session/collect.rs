@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::disk::Disk;
-use common::fleet::{CollectReport, Held};
-use common::ids::{AgentName, Epoch, RunId, TrialId};
+use common::fleet::{CollectOrder, CollectReport, Held};
+use common::ids::{AgentName, Epoch};
 use tokio::task::JoinHandle;
 
 use super::AgentConfig;
@@ -23,23 +23,7 @@ use crate::spool::held::{Backlog, Segment, backlogs};
 /// Between two tries of a delivery that failed.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A trial of an earlier coordinator, as asked for.
-#[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub(super) run: RunId,
-    pub(super) trial: TrialId,
-    pub(super) epoch: Epoch,
-}
-
-impl TryFrom<proto::v1::Collect> for Wanted {
-    type Error = proto::convert::WireError;
-    fn try_from(c: proto::v1::Collect) -> Result<Self, Self::Error> {
-        let run = proto::convert::run_id(&c.run_id, "Collect")?;
-        Ok(Self { run, trial: TrialId(c.trial), epoch: Epoch(c.epoch) })
-    }
-}
-
-/// What is held of it, found.
+/// What is held of a trial, found.
 pub(super) struct Collection {
     pub(super) report: CollectReport,
     backlogs: Vec<Backlog>,
@@ -59,7 +43,7 @@ impl Drop for Delivery {
 }
 
 /// Looks for it on disk. A disk that cannot be read is said, not taken for empty.
-pub(super) async fn find(wanted: Wanted, config: &AgentConfig) -> Collection {
+pub(super) async fn find(wanted: CollectOrder, config: &AgentConfig) -> Collection {
     let (disk, dir) = (Arc::clone(&config.disk), config.spool.clone());
     let agent = config.introduction.name.clone();
     let (run, epoch) = (wanted.run.clone(), wanted.epoch);
@@ -82,7 +66,7 @@ fn found(
     disk: &dyn Disk,
     dir: &std::path::Path,
     agent: &AgentName,
-    wanted: &Wanted,
+    wanted: &CollectOrder,
 ) -> std::io::Result<Vec<Backlog>> {
     let mut backlogs = backlogs(disk, dir, agent, &wanted.run)?;
     for backlog in &mut backlogs {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::clock::Clock;
-use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
+use common::fleet::{CollectOrder, DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
 use proto::convert;
@@ -112,8 +112,8 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
 }
 
 /// An incarnation that no process has: one of 2^64. Without randomness from the system, the time does.
-fn draw_incarnation() -> Incarnation {
-    Incarnation(getrandom::u64().unwrap_or_else(|_| common::clock::SystemClock.wall().0))
+fn draw_incarnation(clock: &dyn Clock) -> Incarnation {
+    Incarnation(getrandom::u64().unwrap_or_else(|_| clock.wall().0))
 }
 
 /// Where the engine stands, whenever that changes.
@@ -261,8 +261,8 @@ impl Session<'_> {
             // The same run goes on, so the last trial is sealed, though that was not heard.
             self.go_on_after(old);
         }
-        let numbers = self.agent.numbers.take(&order.run, draw_incarnation);
         let config = &self.agent.config;
+        let numbers = self.agent.numbers.take(&order.run, || draw_incarnation(&*config.clock));
         let coordinator = self.link.welcome.coordinator_incarnation;
         self.agent.trial = Some(Trial::new(order.clone(), coordinator, numbers, Arc::clone(&config.disk)));
         let epoch = order.epoch;
@@ -398,7 +398,7 @@ impl Session<'_> {
 
     /// Says and delivers what is held of a trial whose coordinator was lost.
     async fn collect(&mut self, wanted: proto::v1::Collect) -> Step {
-        let wanted = collect::Wanted::try_from(wanted).map_err(|e| e.to_string())?;
+        let wanted = CollectOrder::try_from(wanted).map_err(|e| e.to_string())?;
         tracing::info!("collecting trial {} of run {}, whose coordinator was lost", wanted.trial, wanted.run);
         let config = &self.agent.config;
         let collection = collect::find(wanted, config).await;

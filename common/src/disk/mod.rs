@@ -9,7 +9,7 @@ mod os;
 mod sim;
 
 pub use lock::{FolderLock, LockError};
-pub use os::OsDisk;
+pub use os::{OsDisk, readable_by_others};
 pub use sim::SimDisk;
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Disk, DiskFile};
@@ -10,6 +10,14 @@ use super::{Disk, DiskFile};
 /// The operating system's files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OsDisk;
+
+/// The mode of a file that others on this host may read; none when only its owner may, or it is not there. For files
+/// with secrets.
+#[must_use]
+pub fn readable_by_others(path: &Path) -> Option<u32> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
+}
 
 fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {

@@ -10,10 +10,10 @@
 //! Must never: put the token into an error, a log, or a command line; the join line shows one only that was made here.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use common::disk::readable_by_others;
 use common::slo::shown_time;
 use proto::tls::{Identity, certificates};
 
@@ -115,8 +115,7 @@ fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Warns when a secret's file can be read by others.
 fn not_for_others(option: &str, path: &Path) {
-    let mode = std::fs::metadata(path).map_or(0, |m| m.permissions().mode() & 0o777);
-    if mode & 0o077 != 0 {
+    if let Some(mode) = readable_by_others(path) {
         tracing::warn!(
             "{option} {}: others on this host can read it (mode {mode:o}); chmod 600 it",
             path.display()

@@ -33,6 +33,7 @@ use crate::run::{self, Means, RunOutcome, run};
 use crate::store::Store;
 use company::{Company, Local};
 use entrance::{Entrance, Keys};
+use options::Rates;
 pub use options::{Command, Common, LogFormat, Options};
 use progress::Progress;
 use terminal::{say, tell};
@@ -91,11 +92,7 @@ pub(crate) fn parse_config(path: &std::path::Path) -> Result<(), String> {
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };
     let (name, sub) = matches.subcommand().unwrap_or(("run", matches));
-    let planned = planning::plan(common, &rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
-    match planned {
-        Ok((plan, keys)) => execute(plan, keys, common, sub, Which::New(resume::remember(name, sub))),
-        Err(e) => Ok(usage(&e)),
-    }
+    execute(common, &rates, sub, Which::New(resume::remember(name, sub)))
 }
 
 /// Says what is wrong with what was asked for.
@@ -129,13 +126,20 @@ enum Which {
     Again(RunId, Box<KeptRun>),
 }
 
-fn execute(
-    plan: Plan,
-    keys: Keys,
-    common: &Common,
-    matches: &ArgMatches,
-    which: Which,
-) -> anyhow::Result<u8> {
+/// Plans what was asked for and carries it out; what is wrong with it is said before anything is opened.
+fn execute(common: &Common, rates: &Rates, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
+    let planned = planning::plan(common, rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
+    let (plan, keys) = match planned {
+        Ok(both) => both,
+        Err(e) => return Ok(usage(&e)),
+    };
+    if let Which::Again(run, kept) = &which {
+        let sealed = match kept.trials.len() {
+            1 => "1 trial is sealed".to_owned(),
+            n => format!("{n} trials are sealed"),
+        };
+        tell!("resume       {run}: {sealed}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(supervise(plan, keys, common, matches, which));
     // Sessions of agents that are still connected end with the process.

@@ -11,10 +11,8 @@ use anyhow::{anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use super::entrance::Keys;
 use super::options::{Options, ResumeOptions};
-use super::terminal::tell;
-use super::{browse, config, planning, usage};
+use super::{browse, config, usage};
 use crate::kept::{self, KeptCommand, KeptRun};
 use crate::record::{VALUE_HIDDEN, name_only};
 use crate::store::RunState;
@@ -117,17 +115,7 @@ pub(super) fn resume(options: &ResumeOptions) -> anyhow::Result<u8> {
         bail!("run {id}: {} sends nothing", command.name);
     };
     let sub = matches.subcommand().map_or(&matches, |(_, sub)| sub);
-    let planned = planning::plan(common, &rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
-    let (plan, keys) = match planned {
-        Ok(both) => both,
-        Err(e) => return Ok(usage(&e)),
-    };
-    let sealed = match kept.trials.len() {
-        1 => "1 trial is sealed".to_owned(),
-        n => format!("{n} trials are sealed"),
-    };
-    tell!("resume       {id}: {sealed}");
-    super::execute(plan, keys, common, sub, super::Which::Again(id, Box::new(kept)))
+    super::execute(common, &rates, sub, super::Which::Again(id, Box::new(kept)))
 }
 
 #[cfg(test)]

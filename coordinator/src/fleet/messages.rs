@@ -1,10 +1,10 @@
 //! What agents say and are told, in the domain's terms. `rpc` turns these into wire messages and back.
 
 use common::fleet::{
-    CollectReport, DrainReport, EngineOrder, EngineState, Observation, Progress, ReadyReport, TargetCheck,
-    TargetReport, TrialOrder,
+    CollectOrder, CollectReport, DrainReport, EngineOrder, EngineState, Observation, Progress, ReadyReport,
+    TargetCheck, TargetReport, TrialOrder,
 };
-use common::ids::{Epoch, Nanos, RunId, TrialId};
+use common::ids::{Epoch, Nanos};
 
 /// Said by an agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,14 +71,7 @@ pub enum ToAgent {
         reason: String,
     },
     /// Say and deliver what is held of a trial whose coordinator was lost.
-    Collect {
-        /// Its run.
-        run: RunId,
-        /// The trial.
-        trial: TrialId,
-        /// Its epoch.
-        epoch: Epoch,
-    },
+    Collect(CollectOrder),
     /// The trial's segments may go.
     Sealed(Epoch),
     /// No more work.

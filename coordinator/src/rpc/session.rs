@@ -84,8 +84,8 @@ impl Fleet for FleetService {
             };
             let number = shared.sessions.fetch_add(1, Ordering::Relaxed);
             match welcome(&shared, hello, number).await {
-                Ok(Welcomed { introduction, orders, courier: _hold }) => {
-                    let (pace, courier) = (Pace::new(shared.clock.monotonic()), _hold.is_some());
+                Ok(Welcomed { introduction, orders, silent }) => {
+                    let (pace, courier) = (Pace::new(shared.clock.monotonic()), silent.is_some());
                     let session =
                         Session { shared, number, introduction, inbound, outbound, peer, pace, courier };
                     session.run(orders).await
@@ -152,8 +152,8 @@ impl Fleet for FleetService {
 struct Welcomed {
     introduction: Introduction,
     orders: mpsc::Receiver<crate::fleet::ToAgent>,
-    /// Of one that is no member: what would send it orders, and never does.
-    courier: Option<mpsc::Sender<crate::fleet::ToAgent>>,
+    /// Of a courier, which is no member: what would send it orders, and never does. Its session lasts as long.
+    silent: Option<mpsc::Sender<crate::fleet::ToAgent>>,
 }
 
 /// The handshake: version first, so that an agent of any version learns why it is not taken.
@@ -183,7 +183,7 @@ async fn welcome(shared: &Shared, hello: Hello, session: u64) -> Result<Welcomed
                 format!("agent {} is here, and delivers what it holds by itself", introduction.name);
             return Err(refuse(refused::Reason::NameTaken, message));
         }
-        return Ok(Welcomed { introduction, orders, courier: Some(link) });
+        return Ok(Welcomed { introduction, orders, silent: Some(link) });
     }
     let (answer, answered) = oneshot::channel();
     let at = shared.clock.boottime();
@@ -191,7 +191,7 @@ async fn welcome(shared: &Shared, hello: Hello, session: u64) -> Result<Welcomed
     let gone = || refuse(refused::Reason::Full, "the run has ended".into());
     shared.events.send(event).await.map_err(|_| gone())?;
     match answered.await.map_err(|_| gone())? {
-        Ok(()) => Ok(Welcomed { introduction, orders, courier: None }),
+        Ok(()) => Ok(Welcomed { introduction, orders, silent: None }),
         Err(Refusal::NameTaken(message)) => Err(refuse(refused::Reason::NameTaken, message)),
         Err(Refusal::Full(message)) => Err(refuse(refused::Reason::Full, message)),
     }

@@ -37,9 +37,7 @@ pub(super) fn to_agent(order: ToAgent) -> v1::CoordinatorMessage {
         ToAgent::Start(epoch) => Order::Start(v1::Start { epoch: epoch.0 }),
         ToAgent::Stop { epoch, cancel, reason } => Order::Stop(v1::Stop { epoch: epoch.0, cancel, reason }),
         ToAgent::Abort { epoch, reason } => Order::Abort(v1::Abort { epoch: epoch.0, reason }),
-        ToAgent::Collect { run, trial, epoch } => {
-            Order::Collect(v1::Collect { run_id: run.to_string(), trial: trial.0, epoch: epoch.0 })
-        }
+        ToAgent::Collect(order) => Order::Collect((&order).into()),
         ToAgent::Sealed(epoch) => Order::Sealed(v1::Sealed { epoch: epoch.0 }),
         ToAgent::Goodbye(reason) => Order::Goodbye(v1::Goodbye { reason }),
     };

@@ -122,9 +122,7 @@ impl Sending<'_, '_> {
         self.store.append_event(&RunEvent::TrialPrepared { trial: planned.trial, epoch })?;
         self.kept.open = Some(self.to_be_sent(planned, epoch, &assigned));
         self.kept.write(&self.store)?;
-        let slices = assigned.agents.iter().map(|(agent, a)| (agent.clone(), Arc::clone(&a.slice)));
-        self.means.shared.offer_slices(epoch, slices);
-        self.means.shared.open_trial(Some((planned.trial, epoch)));
+        self.take_traces_of(planned.trial, epoch, &assigned);
         let case = self.case(&planned, epoch);
         let started = RunEvent::TrialStarted { trial: planned.trial, epoch };
         let store = self.store.clone();
@@ -192,6 +190,13 @@ impl Sending<'_, '_> {
         // A closed loop's workers are its permits.
         let permits = planned.rate.workers().or(self.plan.max_concurrency);
         Ok(assign(&arrivals, planned.seed, rows, agents, permits, self.plan.warmup)?)
+    }
+
+    /// From here on traces of this trial are taken, each from the agent that carries it.
+    fn take_traces_of(&self, trial: TrialId, epoch: Epoch, assigned: &Assigned) {
+        let slices = assigned.agents.iter().map(|(agent, a)| (agent.clone(), Arc::clone(&a.slice)));
+        self.means.shared.offer_slices(epoch, slices);
+        self.means.shared.open_trial(Some((trial, epoch)));
     }
 
     /// What is kept of a trial before its first request.

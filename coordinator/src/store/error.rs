@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use common::disk::LockError;
 use common::ids::RunId;
 use common::trace::segment::SegmentError;
 
@@ -146,4 +147,15 @@ pub enum IndexError {
         /// What kind of value.
         what: &'static str,
     },
+}
+
+/// In the store's words.
+impl From<LockError> for StoreError {
+    fn from(e: LockError) -> Self {
+        match e {
+            LockError::NotAFolder { path } => Self::NotADirectory { path },
+            LockError::InUse { path, holder } => Self::InUse { path, holder },
+            LockError::Io { path, source } => Self::DataDir { path, source },
+        }
+    }
 }

@@ -20,7 +20,6 @@ mod error;
 mod events;
 mod index;
 mod keys;
-mod lock;
 mod memory;
 mod recovery;
 mod run;
@@ -34,7 +33,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use common::disk::Disk;
+use common::disk::{Disk, FolderLock};
 use common::ids::{Nanos, RunId};
 
 pub use error::{IndexError, StoreError};
@@ -53,7 +52,6 @@ pub(crate) use segments::SegmentWriter;
 
 use self::sled::SledIndex;
 use error::At;
-use lock::DirLock;
 use run::RunInner;
 
 /// An open data directory. Clones share it; it is released when the last clone and the last [`RunStore`] are gone.
@@ -68,7 +66,7 @@ struct Shared {
     /// Runs that are in use. Opening a run cuts its torn tail, which must not happen below a writer: so a run that is
     /// open is shared, not opened again.
     open: Mutex<BTreeMap<RunId, Weak<RunInner>>>,
-    _lock: Option<DirLock>,
+    _lock: Option<FolderLock>,
 }
 
 impl Store {
@@ -77,7 +75,7 @@ impl Store {
     /// # Errors
     /// When the directory cannot be used, another coordinator uses it, or its index can neither be opened nor made.
     pub fn open(data_dir: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let lock = DirLock::take(data_dir)?;
+        let lock = FolderLock::take(data_dir)?;
         let index = SledIndex::open(&data_dir.join("index"))?;
         Self::assemble(data_dir, disk, Arc::new(index), Some(lock))
     }
@@ -98,7 +96,7 @@ impl Store {
         data_dir: &Path,
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
-        lock: Option<DirLock>,
+        lock: Option<FolderLock>,
     ) -> Result<Self, StoreError> {
         let runs = data_dir.join("runs");
         disk.create_dir_all(&runs).at(&runs)?;

@@ -1,8 +1,8 @@
 //! Joining, preparing, running and draining.
 
 use common::fleet::{
-    CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress, ReadyReport,
-    TrialOrder,
+    CollectOrder, CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress,
+    ReadyReport, TrialOrder,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::{Drift, Estimate};
@@ -259,6 +259,19 @@ impl TryFrom<v1::Drained> for DrainReport {
             start_skew: Nanos(d.start_skew_ns),
             health: health.into(),
         })
+    }
+}
+
+impl From<&CollectOrder> for v1::Collect {
+    fn from(c: &CollectOrder) -> Self {
+        Self { run_id: c.run.to_string(), trial: c.trial.0, epoch: c.epoch.0 }
+    }
+}
+
+impl TryFrom<v1::Collect> for CollectOrder {
+    type Error = WireError;
+    fn try_from(c: v1::Collect) -> Result<Self, WireError> {
+        Ok(Self { run: run_id(&c.run_id, "Collect")?, trial: TrialId(c.trial), epoch: Epoch(c.epoch) })
     }
 }
 

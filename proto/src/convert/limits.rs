@@ -4,6 +4,8 @@
 //! for both sides, so that an honest sender can stay below them. What identifies something is refused when it is too
 //! long; words for people are cut by whoever writes them, and refused from one who did not.
 
+use std::borrow::Cow;
+
 use super::WireError;
 
 /// Bytes of a name, a version, a stage, a model's name.
@@ -38,14 +40,24 @@ pub fn shown(text: &str, most: usize) -> String {
     while !text.is_char_boundary(cut) {
         cut -= 1;
     }
-    let mut words: String = text[..cut].chars().map(harmless).collect();
+    let mut words = harmless(&text[..cut]).into_owned();
     if cut < text.len() {
         words.push('…');
     }
     words
 }
 
-fn harmless(c: char) -> char {
+/// A text as a terminal may show it, at its whole length: what would be obeyed is replaced.
+#[must_use]
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if text.chars().all(|c| harmless_char(c) == c) {
+        text.into()
+    } else {
+        text.chars().map(harmless_char).collect::<String>().into()
+    }
+}
+
+fn harmless_char(c: char) -> char {
     match c {
         '\n' | '\t' => c,
         // Marks that turn the direction of writing can make a line read as another.
@@ -68,7 +80,10 @@ pub fn text(
     if text.len() > most {
         return Err(WireError::new(message, field, format!("{} bytes, more than {most}", text.len())));
     }
-    if text.chars().all(|c| harmless(c) == c) { Ok(text) } else { Ok(shown(&text, most)) }
+    if let Cow::Owned(words) = harmless(&text) {
+        return Ok(words);
+    }
+    Ok(text)
 }
 
 /// Refuses a list of more than so many entries.
@@ -97,6 +112,8 @@ mod tests {
         );
         assert_eq!(shown("ää", 3), "ä…");
         assert_eq!(shown("", 0), "");
+        assert!(matches!(harmless("an error\n\tof two lines, ä"), Cow::Borrowed(_)));
+        assert_eq!(harmless("\u{1b}[2Jgone\r\u{7}\u{9b}31m"), "\u{fffd}[2Jgone\u{fffd}\u{fffd}\u{fffd}31m");
     }
 
     proptest! {
@@ -105,7 +122,7 @@ mod tests {
             let shown = shown(&words, most);
             // A replacement takes three bytes where one stood.
             prop_assert!(shown.chars().count() <= most + 1);
-            prop_assert!(shown.chars().all(|c| harmless(c) == c));
+            prop_assert!(shown.chars().all(|c| harmless_char(c) == c));
         }
     }
 }

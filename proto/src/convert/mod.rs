@@ -9,8 +9,8 @@ mod target;
 use common::ids::{AgentName, Digest, RunId};
 
 pub use limits::{
-    MAX_CARD_TEXT, MAX_JSON, MAX_LIST, MAX_MODELS, MAX_NAME, MAX_TEXT, MAX_WARMUP_ROWS, MAX_WARNINGS, shown,
-    text,
+    MAX_CARD_TEXT, MAX_JSON, MAX_LIST, MAX_MODELS, MAX_NAME, MAX_TEXT, MAX_WARMUP_ROWS, MAX_WARNINGS,
+    harmless, shown, text,
 };
 
 /// A message that does not say what it must.

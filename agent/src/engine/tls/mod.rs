@@ -25,13 +25,13 @@ use std::sync::{Arc, OnceLock};
 
 use common::plan::BaseUrl;
 use common::trace::{Failure, FailureKind};
+use proto::tls::{Identity, TlsFileError, certificates, provider};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::ResolvesClientCert;
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SignatureScheme};
 
 use super::io::{Socket, Stamped};
 pub(super) use faults::in_flight;
@@ -95,8 +95,7 @@ impl Tls {
     /// [`TlsError::File`] and [`TlsError::Refused`].
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let authorities = files.ca.as_deref().map(authorities).transpose()?.map(Arc::new);
-        let identity =
-            files.identity.as_ref().map(|(cert, key)| identity(cert, key)).transpose()?.map(Arc::new);
+        let identity = files.identity.as_ref().map(|(cert, key)| identity(cert, key)).transpose()?;
         Ok(Self(Arc::new(Inner { authorities, identity, config: OnceLock::new() })))
     }
 
@@ -190,29 +189,27 @@ impl ResolvesClientCert for Asked {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
+fn wrong(option: &'static str, path: &Path, problem: String) -> TlsError {
+    TlsError::File { option, path: path.to_owned(), problem }
 }
 
-fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |problem| TlsError::File { option, path: path.to_owned(), problem };
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|e| wrong(plain(&e)))?;
-    if found.is_empty() {
-        return Err(wrong("no certificate in it; expected PEM (-----BEGIN CERTIFICATE-----)".into()));
-    }
-    Ok(found)
+fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path)
+        .map_err(|e| wrong(option, path, format!("cannot be read: {}", super::faults::plain(&e))))
 }
 
+/// Authorities may be of a version of certificates that is too old for anybody else.
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let option = "--engine-ca";
+    let pem = read(option, path)?;
     let mut store = RootCertStore::empty();
-    for certificate in certificates(option, path)? {
-        store.add(certificate).map_err(|e| TlsError::File {
-            option,
-            path: path.to_owned(),
-            problem: format!("not an authority's certificate: {e}"),
-        })?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|_| wrong(option, path, "not valid PEM".to_owned()))?;
+        let added = store.add(certificate);
+        added.map_err(|e| wrong(option, path, format!("not an authority's certificate: {e}")))?;
+    }
+    if store.is_empty() {
+        return Err(wrong(option, path, TlsFileError::NoCertificate.to_string()));
     }
     Ok(store)
 }
@@ -229,25 +226,15 @@ fn authorities_of_the_host() -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-fn identity(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let wrong = |option, path: &Path, problem| TlsError::File { option, path: path.to_owned(), problem };
-    let chain = certificates("--engine-cert", cert)?;
-    let der = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong("--engine-key", key, plain(&e)))?;
-    CertifiedKey::from_der(chain, der, &provider()).map_err(|e| {
+fn identity(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = certificates(&read("--engine-cert", cert)?)
+        .map_err(|e| wrong("--engine-cert", cert, e.to_string()))?;
+    let identity = Identity::new(chain, &read("--engine-key", key)?).map_err(|e| {
         let problem = match e {
-            rustls::Error::InconsistentKeys(_) => format!("not the key of {}", cert.display()),
-            other => format!("cannot be used: {other}"),
+            TlsFileError::KeyMismatch => format!("not the key of {}", cert.display()),
+            other => other.to_string(),
         };
         wrong("--engine-key", key, problem)
-    })
-}
-
-/// What is wrong with a PEM file, without anything of what is in it.
-fn plain(error: &rustls::pki_types::pem::Error) -> String {
-    use rustls::pki_types::pem::Error;
-    match error {
-        Error::Io(e) => format!("cannot be read: {}", super::faults::plain(e)),
-        Error::NoItemsFound => "nothing of the kind in it; expected PEM (-----BEGIN …-----)".into(),
-        _ => "not valid PEM".into(),
-    }
+    })?;
+    Ok(identity.certified())
 }

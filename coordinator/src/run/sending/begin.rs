@@ -10,7 +10,6 @@ use anyhow::Context;
 use common::ids::RunId;
 
 use super::Sending;
-use crate::analysis::{Lines, analyse};
 use crate::ingest;
 use crate::kept::{self, KeptCommand, KeptRun};
 use crate::plan::Plan;
@@ -91,13 +90,8 @@ impl<'m, 'a> Sending<'m, 'a> {
     ) -> anyhow::Result<Self> {
         let elsewhere = plan.out.as_deref().map(elsewhere).transpose()?;
         let mut sending = Self::open(plan, store, kept, elsewhere, means)?;
-        for trial in &sending.kept.trials {
-            let Traces { part, file, .. } = &mut sending.traces;
-            let lines = Lines { out: file, path: part };
-            let (kept, tokenizer) = (&sending.kept, sending.plan.tokenizer.as_deref());
-            let report = tokio::task::block_in_place(|| {
-                analyse(&sending.store, kept, &kept.slos, trial, Some(lines), tokenizer)
-            })?;
+        for trial in sending.kept.trials.clone() {
+            let report = sending.numbers(&trial)?;
             sending.trials.push(report);
         }
         Ok(sending)

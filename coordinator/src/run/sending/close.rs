@@ -13,6 +13,7 @@ use super::begin::Traces;
 use crate::analysis::{Lines, analyse};
 use crate::fleet::ToAgent;
 use crate::kept::KeptTrial;
+use crate::report::TrialReport;
 use crate::store::RunEvent;
 use crate::sweep::PlannedTrial;
 use crate::trial::assignment::Assigned;
@@ -70,16 +71,21 @@ impl Sending<'_, '_> {
         Ok(tokio::task::block_in_place(|| seal::stored(&self.store, planned.trial, epoch, assigned))?)
     }
 
-    /// Numbers and trace lines of a sealed trial; then it is kept.
-    pub(super) fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
+    /// Numbers and trace lines of a sealed trial.
+    pub(super) fn numbers(&mut self, trial: &KeptTrial) -> anyhow::Result<TrialReport> {
         let Traces { part, file, .. } = &mut self.traces;
         // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
         // runtime's other threads.
         let lines = Lines { out: file, path: part };
-        let report = tokio::task::block_in_place(|| {
+        Ok(tokio::task::block_in_place(|| {
             let tokenizer = self.plan.tokenizer.as_deref();
-            analyse(&self.store, &self.kept, &self.kept.slos, &trial, Some(lines), tokenizer)
-        })?;
+            analyse(&self.store, &self.kept, &self.kept.slos, trial, Some(lines), tokenizer)
+        })?)
+    }
+
+    /// Computes a sealed trial; then it is kept.
+    pub(super) fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
+        let report = self.numbers(&trial)?;
         let sealed = RunEvent::TrialSealed {
             trial: trial.planned.trial,
             epoch: trial.epoch,

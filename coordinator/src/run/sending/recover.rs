@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail};
-use common::fleet::{CollectReport, Held};
+use common::fleet::{CollectOrder, CollectReport, Held};
 use common::ids::{AgentName, Nanos, TrialId};
 use common::validity::{Reason, ReasonKind};
 use tokio::time::timeout;
@@ -17,8 +17,7 @@ use super::{Sending, again};
 use crate::fleet::{Change, FromAgent, ToAgent};
 use crate::kept::{KeptAgent, KeptRun, KeptTrial};
 use crate::record;
-use crate::run::prepare::{gather, join};
-use crate::run::{Gathering, suits};
+use crate::run::prepare;
 use crate::store::RunEvent;
 use crate::trial::seal;
 
@@ -40,7 +39,7 @@ impl Sending<'_, '_> {
             return Ok(false);
         }
         let (fleet, engine) = (self.plan.fleet.clone(), self.plan.engine);
-        if !join(&fleet, &engine, &mut self.gathering()).await? {
+        if !prepare::join(&fleet, &engine, &mut self.gathering()).await? {
             return Ok(true);
         }
         if let Some(open) = open
@@ -57,17 +56,12 @@ impl Sending<'_, '_> {
     /// Agents and engine, as before the first trial; they must be what the run is about. False when the operator wants
     /// an end.
     async fn meet(&mut self, command_line: &[String]) -> anyhow::Result<bool> {
-        let (row, plan, means) = (self.plan.workload.first_row(), &mut self.plan, &mut *self.means);
-        if plan.target.model.is_none() {
-            plan.target.model = self.kept.experiment["plan"]["model"].as_str().map(str::to_owned);
+        if self.plan.target.model.is_none() {
+            self.plan.target.model = self.kept.experiment["plan"]["model"].as_str().map(str::to_owned);
         }
-        let stop = means.stop.clone();
-        let with = Gathering { fleet: &mut means.fleet, clock: &*means.clock, stop, ui: means.ui };
-        let Some(gathered) = gather(&plan.fleet, &plan.engine, &mut plan.target, &row, with).await? else {
-            return Ok(false);
-        };
-        suits::check(plan, gathered.probe.as_ref())?.iter().for_each(|note| means.ui.note(note));
-        if let Some((what, was, is)) = record::difference(&self.kept.experiment, plan) {
+        let Some(gathered) = prepare(&mut self.plan, self.means).await? else { return Ok(false) };
+        let means = &mut *self.means;
+        if let Some((what, was, is)) = record::difference(&self.kept.experiment, &self.plan) {
             bail!("the run was made with {what} {was}, and now it is {is}: it cannot go on as the same run");
         }
         let at = jiff::Timestamp::from_nanosecond(i128::from(means.clock.wall().0))
@@ -98,11 +92,7 @@ impl Sending<'_, '_> {
         self.means
             .ui
             .note(&format!("recover      trial {number} was under way; collecting what was spooled"));
-        // What is taken is held against who was to carry what.
-        let slices =
-            assigned.agents.iter().map(|(agent, a)| (agent.clone(), std::sync::Arc::clone(&a.slice)));
-        self.means.shared.offer_slices(open.epoch, slices);
-        self.means.shared.open_trial(Some((number, open.epoch)));
+        self.take_traces_of(number, open.epoch, &assigned);
         let Some(held) = self.collect(&open, &names).await? else { return Ok(false) };
         for (agent, processes) in &held {
             self.fetch_held(agent, processes, number).await?;
@@ -140,7 +130,8 @@ impl Sending<'_, '_> {
     /// Asks the agents of a trial what they hold of it.
     async fn collect(&mut self, open: &KeptTrial, names: &[AgentName]) -> anyhow::Result<Collected> {
         let run = self.store.id().clone();
-        let order = || ToAgent::Collect { run: run.clone(), trial: open.planned.trial, epoch: open.epoch };
+        let wanted = CollectOrder { run: run.clone(), trial: open.planned.trial, epoch: open.epoch };
+        let order = || ToAgent::Collect(wanted.clone());
         let means = &mut *self.means;
         let mut stop = means.stop.clone();
         let members = means.fleet.registry().members();
