@@ -12,7 +12,7 @@
 //! `common::ids`), so one ends them without doubt. Values are postcard: variants and fields are only ever added at
 //! the end, or [`FORMAT`] changes.
 
-use common::ids::{AgentName, Epoch, Incarnation, Nanos, RunId, TrialId};
+use common::ids::{AgentName, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
 use common::trace::segment::BlockHeader;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -163,6 +163,13 @@ pub(super) fn epoch_of(prefix: &[u8], key: &[u8]) -> Option<Epoch> {
     Some(Epoch(u32::from_be_bytes(bytes)))
 }
 
+/// The agent process in a block's key, and the number of the block's first trace; `prefix` is that of [`blocks`].
+pub(super) fn process_of(prefix: &[u8], key: &[u8]) -> Option<((AgentName, Incarnation), Seq)> {
+    let (rest, first) = key.strip_prefix(prefix)?.get(8..)?.split_last_chunk::<8>()?;
+    let process = mark_of(&[], rest)?;
+    Some((process, Seq(u64::from_be_bytes(*first))))
+}
+
 /// A value as it stands in the index.
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // Writing to memory cannot fail, and every type here has a length that postcard can know.
@@ -176,8 +183,6 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], what: &'static str) -> R
 
 #[cfg(test)]
 mod tests {
-    use common::ids::Seq;
-
     use super::*;
 
     fn run_id(s: &str) -> RunId {
@@ -210,5 +215,7 @@ mod tests {
             columns: [0; 3],
         };
         assert_eq!(epoch_of(&blocks(&run), &block(&run, &header)), Some(Epoch(258)));
+        let process = (header.agent.clone(), Incarnation(7));
+        assert_eq!(process_of(&blocks(&run), &block(&run, &header)), Some((process, Seq(0))));
     }
 }

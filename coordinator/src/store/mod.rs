@@ -21,6 +21,7 @@ mod events;
 mod index;
 mod keys;
 mod memory;
+mod mend;
 mod recovery;
 mod run;
 mod seal;

@@ -147,12 +147,20 @@ impl RunStore {
     /// # Errors
     /// When the index or the folder cannot be read. Each block brings its own errors.
     pub fn trial_blocks(&self, trial: TrialId, epoch: Epoch) -> Result<TrialBlocks, StoreError> {
-        let pairs = self.index().scan(&keys::trial_blocks(self.id(), trial, epoch))?;
-        let entries = pairs
-            .into_iter()
-            .map(|(key, value)| Ok((key, keys::decode::<BlockEntry>(&value, "a block's place")?)))
-            .collect::<Result<Vec<_>, IndexError>>()?;
-        TrialBlocks::new(self.0.store.disk.clone(), segments_of(self.dir()), self.id().clone(), entries)
+        self.blocks(self.named(&keys::trial_blocks(self.id(), trial, epoch))?)
+    }
+
+    /// Keys and places of the blocks whose keys begin so.
+    pub(super) fn named(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, BlockEntry)>, StoreError> {
+        let pairs = self.index().scan(prefix)?.into_iter();
+        let named =
+            pairs.map(|(key, value)| Ok((key, keys::decode::<BlockEntry>(&value, "a block's place")?)));
+        Ok(named.collect::<Result<Vec<_>, IndexError>>()?)
+    }
+
+    /// These blocks, read one after the other.
+    pub(super) fn blocks(&self, named: Vec<(Vec<u8>, BlockEntry)>) -> Result<TrialBlocks, StoreError> {
+        TrialBlocks::new(self.disk(), segments_of(self.dir()), self.id().clone(), named)
     }
 
     /// Writes a file into the run's folder, whole and durably, and says where it is.

@@ -73,14 +73,19 @@ impl SegmentWriter {
         path_of(&self.dir, self.end.file)
     }
 
+    /// What is appended from here on lies in another file.
+    pub(super) fn begin_file(&mut self) {
+        self.file = None;
+        self.end = Cursor { file: self.end.file + 1, offset: 0 };
+    }
+
     /// Appends blocks and syncs them; says where each lies.
     ///
     /// # Errors
     /// When the disk refuses: none of them is stored then, and the next call cuts what was written of them.
     pub(crate) fn append(&mut self, blocks: &[&Block]) -> Result<Vec<BlockEntry>, StoreError> {
         if self.end.offset >= self.roll_bytes {
-            self.file = None;
-            self.end = Cursor { file: self.end.file + 1, offset: 0 };
+            self.begin_file();
         }
         let path = self.path();
         // Taken, and put back only after success: whatever fails below, the next call opens the file anew and cuts it.

@@ -89,6 +89,11 @@ impl<'m, 'a> Sending<'m, 'a> {
         means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
         let elsewhere = plan.out.as_deref().map(elsewhere).transpose()?;
+        if let Some(open) = &kept.open {
+            for damage in store.mend(open.planned.trial, open.epoch)? {
+                means.ui.note(&format!("recover      {damage}; the agents are asked for it again"));
+            }
+        }
         let mut sending = Self::open(plan, store, kept, elsewhere, means)?;
         for trial in sending.kept.trials.clone() {
             let report = sending.numbers(&trial)?;

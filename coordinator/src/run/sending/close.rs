@@ -19,7 +19,7 @@ use crate::sweep::PlannedTrial;
 use crate::trial::assignment::Assigned;
 use crate::trial::seal::{self, Stored};
 
-/// How long a drained agent's last traces may take to arrive.
+/// How long the last traces of agents that are drained may take to arrive.
 pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
 impl Sending<'_, '_> {
@@ -33,9 +33,11 @@ impl Sending<'_, '_> {
         lost: &BTreeMap<AgentName, String>,
     ) -> anyhow::Result<BTreeMap<AgentName, String>> {
         let mut reasons = lost.clone();
+        // One deadline for all: what keeps one agent's traces, such as a full disk here, keeps those of every other.
+        let deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
         for (agent, report) in &drained {
             let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
-            if tokio::time::timeout(COLLECT_WITHIN, arrived).await.is_err() {
+            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
                 reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
             }
         }

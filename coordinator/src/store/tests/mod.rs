@@ -2,6 +2,7 @@
 
 mod index;
 mod kill;
+mod mend;
 mod open;
 mod segments;
 mod telemetry;
