@@ -27,6 +27,13 @@ pub const LEASE: Nanos = Nanos(15_000_000_000);
 /// How often the driver looks for silence.
 const LOOK: Nanos = Nanos(500_000_000);
 
+/// From so long between two looks on, this process itself did not run, or looked elsewhere, for a while.
+const STOPPED: Nanos = Nanos(2_000_000_000);
+
+/// For agents to be heard again after that: what they said may still be in the sockets, and those that gave the
+/// connection up dial again after at most five seconds. To call an agent lost later is always safe.
+const GRACE: Nanos = Nanos(10_000_000_000);
+
 /// Orders to one agent that wait for the network: a few for each trial.
 pub const ORDERS: usize = 64;
 
@@ -98,6 +105,10 @@ pub struct Fleet {
     clock: Arc<dyn Clock>,
     /// When silence was last looked for (monotonic).
     looked: Nanos,
+    /// The same by boot time, which goes on while this host sleeps.
+    awake: Nanos,
+    /// Nobody is called silent before (boot time).
+    hear_until: Nanos,
     /// Where the engines stand that agents launch, as last heard: a death must not be missed because it was told while
     /// something else was waited for.
     engines: BTreeMap<AgentName, EngineState>,
@@ -115,7 +126,7 @@ impl Fleet {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let registry = Registry::new(named, others, LEASE);
-        let looked = clock.monotonic();
+        let (looked, awake) = (clock.monotonic(), clock.boottime());
         Self {
             registry,
             links: BTreeMap::new(),
@@ -124,6 +135,8 @@ impl Fleet {
             heard: VecDeque::new(),
             clock,
             looked,
+            awake,
+            hear_until: Nanos::ZERO,
             engines: BTreeMap::new(),
             observation: None,
         }
@@ -196,7 +209,14 @@ impl Fleet {
             self.heard.extend(change);
         }
         self.looked = self.clock.monotonic();
-        for (agent, reason, matters) in self.registry.expire(self.clock.boottime()) {
+        let now = self.clock.boottime();
+        if now - std::mem::replace(&mut self.awake, now) > STOPPED {
+            self.hear_until = now + GRACE;
+        }
+        if now < self.hear_until {
+            return;
+        }
+        for (agent, reason, matters) in self.registry.expire(now) {
             self.engine_goes_with(&agent, &reason);
             if matters {
                 self.lost.push((agent, reason));
@@ -302,6 +322,35 @@ mod tests {
         let (link, orders) = mpsc::channel(ORDERS);
         let (answer, _) = oneshot::channel();
         (FleetEvent::Join { introduction, session, at: Nanos(1), link, answer }, orders)
+    }
+
+    /// A coordinator that was stopped hears nobody, and that is not the agents' silence.
+    #[tokio::test]
+    async fn who_was_stopped_itself_listens_before_it_calls_others_silent() {
+        let clock = Arc::new(ManualClock::at(Nanos(1)));
+        let (events, inbox) = mpsc::channel(EVENTS);
+        let mut fleet = Fleet::new(BTreeSet::new(), 2, inbox, clock.clone());
+        let (a, _a) = join("silent", 1);
+        let (b, _b) = join("talks", 2);
+        for event in [a, b] {
+            events.send(event).await.unwrap();
+        }
+        clock.advance(LEASE + Nanos::from_secs(10));
+        assert!(matches!(fleet.next().await, Change::Tick));
+        let heartbeat = FleetEvent::Said {
+            agent: "talks".parse().unwrap(),
+            at: clock.boottime(),
+            what: FromAgent::Heartbeat(None),
+        };
+        events.send(heartbeat).await.unwrap();
+        let mut lost = Vec::new();
+        for _ in 0..GRACE.0 / LOOK.0 + 4 {
+            clock.advance(LOOK);
+            if let Change::Lost(agent, _) = fleet.next().await {
+                lost.push(agent.to_string());
+            }
+        }
+        assert_eq!(lost, ["silent"]);
     }
 
     /// Others that talk all the time must not hide that one is silent.
