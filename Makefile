@@ -20,9 +20,13 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 REAL_ENGINE ?= 1
 # How long `make fuzz` gives to each target.
 FUZZ_SECONDS ?= 20
+# How many sweeps `make cluster-test` disturbs at random, by which seed, and how many fleets run at the same time.
+KILLS ?= 10
+SEED ?= 1
+JOBS ?= 3
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines fuzz bench lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines cluster-test cluster-short fuzz bench lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -66,6 +70,13 @@ test-engines: setup-build real-engine build ## a real vLLM and SGLang on the CPU
 	PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)" PLIMSOLL_CPU_ENGINES="$(REAL_ENGINE_DIR)/cpu" \
 		$(CARGO) nextest run -p plimsoll-tests --locked --no-capture --test cpu_engines
 
+# Root only (network namespaces); else it says that it is skipped.
+cluster-test: build ## six hosts of namespaces, every fault, KILLS random kills (10); writes docs/reliability.md (root, 10 minutes)
+	"$(TARGET_DIR)/debug/cluster" --kills $(KILLS) --seed $(SEED) --jobs $(JOBS) --write docs/reliability.md
+
+cluster-short: build ## the short part of cluster-test, with 3 random kills (root, about a minute)
+	"$(TARGET_DIR)/debug/cluster" --short --kills 3 --seed $(SEED) --jobs 5
+
 fuzz: setup-build ## give every reader of outside bytes to libFuzzer (FUZZ_SECONDS each, 20; needs a nightly compiler)
 	@fuzz/run.sh $(FUZZ_SECONDS)
 
@@ -91,7 +102,7 @@ deny:
 	fi
 
 ci: ## everything that must pass: setup, lint, tests, demo, with the time of each
-	@MAKE="$(MAKE)" .ci/steps.sh setup lint test demo
+	@MAKE="$(MAKE)" .ci/steps.sh setup lint test cluster-short demo
 
 clean: ## remove what was built or installed here; results in plimsoll-data stay
 	$(CARGO) clean

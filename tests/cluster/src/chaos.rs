@@ -16,7 +16,7 @@ use crate::scenarios::{ENGINE, Undisturbed};
 use crate::world::{RUN_PATIENCE, World, ended};
 
 /// How long an undisturbed run takes about, joining included: moments are drawn from here.
-const ABOUT: Duration = Duration::from_secs(16);
+const ABOUT: Duration = Duration::from_secs(12);
 
 /// Commands until a run must be over: the first, one for each fault, and one for a run that a fault let end early.
 const COMMANDS: usize = 5;
@@ -134,9 +134,12 @@ fn next(world: &World) -> Process {
     if world.run().is_some() { world.resume() } else { world.sweep() }
 }
 
-/// Whether a run that ended so is over: a report was made, and no `resume` would add to it.
-fn is_over(world: &World, ended: &Ended) -> bool {
-    ended.code == Some(0) && world.run().is_some_and(|run| run.join("report.json").is_file())
+/// A trial stands as invalid: there is a report, and it may be that nothing is left to be sent.
+const INVALID: i32 = 4;
+
+/// `resume` of a run in which nothing is left to be sent says so.
+fn is_finished(ended: &Ended) -> bool {
+    ended.code == Some(1) && ended.stderr.contains("is finished")
 }
 
 /// One round.
@@ -151,6 +154,7 @@ pub fn round(seed: Seed, number: u64, undisturbed: &Undisturbed) -> Round {
     let mut running = world.sweep();
     let mut resumed = 0;
     let mut story = Vec::new();
+    let mut invalid: Option<Ended> = None;
     let last = loop {
         if let Some(fault) = planned.next()
             && strike(&mut world, &mut running, fault)
@@ -162,9 +166,13 @@ pub fn round(seed: Seed, number: u64, undisturbed: &Undisturbed) -> Round {
         }
         let ended: Ended = ended(running);
         story.push(ended.story());
-        if is_over(&world, &ended) {
+        if ended.code == Some(0) {
             break ended;
         }
+        if let Some(reported) = invalid.take_if(|_| is_finished(&ended)) {
+            break reported;
+        }
+        invalid = (ended.code == Some(INVALID)).then_some(ended);
         resumed += 1;
         assert!(resumed < COMMANDS, "it does not come to its end in {RUN_PATIENCE:?}: {}", story.join("\n"));
         running = next(&world);
@@ -178,6 +186,8 @@ pub fn round(seed: Seed, number: u64, undisturbed: &Undisturbed) -> Round {
         found
     });
     let found = judged.unwrap_or_else(|_| panic!("judged above; {}", told()));
+    let only_coordinators = done.iter().all(|f| f.victim == Victim::Coordinator && f.blow == Blow::Kill);
+    assert!(!only_coordinators || found.synthetic.is_empty(), "agents that live know all: {}", told());
     let outcome = |kind: &str| found.outcomes.get(kind).copied().unwrap_or(0);
     world.close();
     Round {

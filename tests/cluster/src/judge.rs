@@ -157,3 +157,57 @@ pub fn usable_or_plainly_invalid(
         code => panic!("it ended with {code:?}: {}", ended.story()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run of one trial of two arrivals: one success, one of `outcome`.
+    fn results(verdict: &str, outcome: &str) -> Results {
+        let reasons = if verdict == "valid" { json!([]) } else { json!([{"kind": "agent_lost"}]) };
+        let summary = json!({"requests": 2, "validity": {"verdict": verdict, "reasons": reasons}});
+        let report = json!({"run_id": "r", "trials": [{"trial": 0, "rerun_of": null, "summary": summary}]});
+        let trace = |index: u64, outcome: &str| {
+            let class = if outcome == "success" { Value::Null } else { json!("generator") };
+            let synthetic = outcome == "agent_lost";
+            json!({"trial": 0, "index": index, "outcome": outcome, "agent": "a", "failure_class": class,
+                "synthetic": synthetic})
+        };
+        Results { report, traces: vec![trace(0, "success"), trace(1, outcome)] }
+    }
+
+    fn seen(id: &str, outcome: &str) -> Value {
+        json!({"request_id": id, "outcome": outcome, "agent": "a"})
+    }
+
+    fn says_no(results: &Results, log: &[Value]) -> bool {
+        std::panic::catch_unwind(|| judge(results, log, Log::Whole)).is_err()
+    }
+
+    #[test]
+    fn what_agrees_is_accepted_and_counted() {
+        let log = [seen("r/0/0", "finished"), seen("other/0/1", "open"), seen("r/0/1", "cancelled")];
+        let found = judge(&results("invalid", "agent_lost"), &log, Log::Whole);
+        assert_eq!((found.arrivals, found.synthetic["a"], found.standing_invalid.len()), (2, 1, 1));
+        assert!(!says_no(&results("invalid", "not_dispatched"), &log[..2]));
+    }
+
+    #[test]
+    fn what_contradicts_the_engine_is_not() {
+        let (finished, again) = (seen("r/0/0", "finished"), seen("r/0/0", "finished"));
+        let lost = results("invalid", "agent_lost");
+        assert!(says_no(&lost, &[finished.clone(), again]), "sent twice");
+        assert!(says_no(&lost, &[]), "a success that the engine never saw");
+        assert!(says_no(&lost, &[seen("r/0/0", "cancelled")]), "a success that the engine did not finish");
+        assert!(
+            says_no(&lost, &[finished.clone(), seen("r/0/2", "open")]),
+            "an arrival that nobody scheduled"
+        );
+        assert!(says_no(&lost, &[finished.clone(), seen("r/1/0", "open")]), "a trial that is not reported");
+        let unsent = results("invalid", "not_dispatched");
+        assert!(says_no(&unsent, &[finished.clone(), seen("r/0/1", "open")]), "it was sent");
+        assert!(says_no(&results("valid", "agent_lost"), &[finished]), "it counts, and a trace is made up");
+    }
+}

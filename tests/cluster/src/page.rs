@@ -91,17 +91,16 @@ impl Page {
             let _ = writeln!(text, "| {what} | {n} |");
         }
         let rows = [
-            ("arrivals", sum(|r| r.arrivals)),
-            ("arrivals without exactly one trace, or that contradict the engine's log", 0),
-            ("arrivals that the engine finished and the trace says so", sum(|r| r.successes)),
-            ("arrivals of unknown fate, said so (`agent_lost`)", sum(|r| r.unknown)),
+            ("arrivals, each with exactly one trace that agrees with the engine's log", sum(|r| r.arrivals)),
+            ("of them successes, which the engine finished", sum(|r| r.successes)),
+            ("of them of unknown fate, said so (`agent_lost`)", sum(|r| r.unknown)),
             ("invalid trials, with the reason, sent again", sum(|r| (r.invalid - r.standing_invalid) as u64)),
             ("invalid trials that stood at the end", sum(|r| r.standing_invalid as u64)),
             (
                 "sweeps with every trial of the undisturbed run at the end",
                 sum(|r| u64::from(r.code == Some(0))),
             ),
-            ("sweeps that failed one of these checks", self.failed_rounds.len() as u64),
+            ("sweeps that did not hold: not counted above", self.failed_rounds.len() as u64),
         ];
         for (what, n) in rows {
             let _ = writeln!(text, "| {what} | {n} |");
