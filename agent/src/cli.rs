@@ -316,6 +316,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         access,
         clock,
         disk: Arc::new(OsDisk),
+        outside: Arc::new(crate::outside::Host),
         engine,
         gpu: options.gpu.then(|| options.nvml_lib.map(PathBuf::into_os_string)),
     };

@@ -8,11 +8,13 @@
 //! - [`health`] gathers the evidence on which a trial is called late.
 //! - [`telemetry`] records the host, the engine's own metrics and the GPUs beside a run.
 //! - [`host`] says what kind of machine this is.
+//! - [`outside`] is what a simulation of a fleet replaces: connections, the load thread, chance.
 //! - [`launch`] starts and ends an engine on this host, from a recipe.
 //!
 //! Whatever the engine, the network or the coordinator does, arrivals are never moved: the load thread waits for
 //! nobody.
 
+mod aside;
 pub mod cli;
 pub mod engine;
 #[cfg(any(test, feature = "fuzz"))]
@@ -22,6 +24,7 @@ pub mod health;
 pub mod host;
 pub mod launch;
 pub mod load;
+pub mod outside;
 pub mod probe;
 pub mod session;
 pub mod spool;

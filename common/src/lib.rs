@@ -24,6 +24,7 @@ pub mod plan;
 pub mod probe;
 pub mod schedule;
 pub mod seed;
+pub mod simulated;
 pub mod slo;
 pub mod split;
 pub mod stats;

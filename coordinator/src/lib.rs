@@ -9,6 +9,7 @@
 //! always the distributed one.
 
 pub mod analysis;
+mod aside;
 pub mod cli;
 pub mod fleet;
 #[cfg(any(test, feature = "fuzz"))]

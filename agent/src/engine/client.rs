@@ -104,6 +104,23 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
+/// Whatever turns an arrival into its trace.
+pub trait Engine: Send + Sync + 'static {
+    /// Sends one arrival and reads its answer to the end. Gives exactly one trace, whatever happens; soon after `cancel`
+    /// becomes true.
+    fn send(
+        &self,
+        request: Outgoing,
+        cancel: &mut watch::Receiver<bool>,
+    ) -> impl Future<Output = Trace> + Send;
+}
+
+impl Engine for Client {
+    async fn send(&self, request: Outgoing, cancel: &mut watch::Receiver<bool>) -> Trace {
+        Self::send(self, request, cancel).await
+    }
+}
+
 /// Sends requests to one engine and keeps the connections to it. Clones share them.
 ///
 /// Futures of its methods are `Send`, and are meant to run on one thread: nothing in them waits for another task.

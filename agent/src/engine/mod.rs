@@ -59,7 +59,7 @@ mod transcript;
 
 pub use access::Access;
 pub use allowed::{AllowedTarget, AllowedTargets, NotAllowed};
-pub use client::{Client, ClientConfig, ConfigError, Outgoing};
+pub use client::{Client, ClientConfig, ConfigError, Engine, Outgoing};
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;
 pub use tls::{Tls, TlsFiles};

@@ -117,13 +117,40 @@ pub fn pace(
         if let Some(end) = sleep_until(deadline, &mut lead, guard, clock) {
             return end;
         }
-        let now = clock.monotonic();
-        let more = instants[announced..].partition_point(|&i| start + i <= now);
-        // The deadline has passed, so `more` is at least 1.
-        announced += more.max(1);
+        // The deadline has passed, so that is at least one.
+        announced += due_by(start, &instants[announced..], clock.monotonic()).max(1);
         due(announced);
     }
     PaceEnd::Complete
+}
+
+/// The same as a task, for a simulation: nobody spins there.
+pub async fn pace_in_task(
+    start: Nanos,
+    instants: &[Nanos],
+    guard: &Guard,
+    clock: &dyn Clock,
+    due: impl AsyncFn(usize),
+) -> PaceEnd {
+    let mut announced = 0;
+    while let Some(&instant) = instants.get(announced) {
+        let left = (start + instant) - clock.monotonic();
+        if let Some(end) = guard.check(clock) {
+            return end;
+        }
+        if left > Nanos::ZERO {
+            tokio::time::sleep(left.min(LOOK_UP).to_duration()).await;
+            continue;
+        }
+        announced += due_by(start, &instants[announced..], clock.monotonic()).max(1);
+        due(announced).await;
+    }
+    PaceEnd::Complete
+}
+
+/// How many of `instants` are due by now.
+fn due_by(start: Nanos, instants: &[Nanos], now: Nanos) -> usize {
+    instants.partition_point(|&i| start + i <= now)
 }
 
 fn sleep_until(deadline: Nanos, lead: &mut Lead, guard: &Guard, clock: &dyn Clock) -> Option<PaceEnd> {

@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::counters::Counters;
 use super::dispatcher::{Dispatcher, Effect, Event};
 use super::pacer::PaceEnd;
-use crate::engine::{Client, Outgoing, Prepared, TrialClock};
+use crate::engine::{Engine, Outgoing, Prepared, TrialClock};
 
 /// What the pacer says.
 #[derive(Debug)]
@@ -68,14 +68,20 @@ impl Part {
 const LEASE_OVER: &str = "the agent's lease ran out: no answer from the coordinator";
 
 /// What requests are sent with.
-#[derive(Clone)]
-pub struct Sender {
+pub struct Sender<E> {
     /// The engine's client.
-    pub client: Arc<Client>,
+    pub client: Arc<E>,
     /// The trial's time.
     pub clock: TrialClock,
     /// What the heartbeat shows.
     pub counters: Arc<Counters>,
+}
+
+impl<E> Clone for Sender<E> {
+    fn clone(&self) -> Self {
+        let Self { client, clock, counters } = self;
+        Self { client: Arc::clone(client), clock: clock.clone(), counters: Arc::clone(counters) }
+    }
 }
 
 /// Where the load thread hears from.
@@ -89,9 +95,9 @@ pub struct Orders {
 /// Sends `part` as the pacer announces it and gives every trace to `sink`. Returns when every arrival has its trace.
 ///
 /// `lease_over` is asked before anything is sent: an arrival that waited for a permit is not the pacer's any more.
-pub async fn run(
+pub async fn run<E: Engine>(
     part: &Part,
-    sender: Sender,
+    sender: Sender<E>,
     mut orders: Orders,
     lease_over: impl Fn() -> bool,
     mut sink: impl FnMut(Trace),
@@ -143,7 +149,7 @@ enum Heard {
 }
 
 /// Waits for the pacer, a request's end, the session or `deadline`; a sender that is gone says nothing any more.
-async fn next(orders: &mut Orders, requests: &mut Requests, deadline: Option<Nanos>) -> Heard {
+async fn next<E: Engine>(orders: &mut Orders, requests: &mut Requests<E>, deadline: Option<Nanos>) -> Heard {
     let clock = requests.sender.clock.clone();
     tokio::select! {
         // In this order: an arrival that is due comes before everything else.
@@ -162,16 +168,16 @@ async fn next(orders: &mut Orders, requests: &mut Requests, deadline: Option<Nan
     }
 }
 
-struct Requests {
-    sender: Sender,
+struct Requests<E> {
+    sender: Sender<E>,
     cut: watch::Sender<bool>,
     set: JoinSet<Trace>,
     /// What each task was given: a panic in one request must not lose its arrival.
     given: HashMap<tokio::task::Id, Unsent>,
 }
 
-impl Requests {
-    fn new(sender: Sender) -> Self {
+impl<E: Engine> Requests<E> {
+    fn new(sender: Sender<E>) -> Self {
         Self { sender, cut: watch::Sender::new(false), set: JoinSet::new(), given: HashMap::new() }
     }
 

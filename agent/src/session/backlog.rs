@@ -22,6 +22,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::join::{self, Link, Wire};
 use super::{Dial, JoinError};
+use crate::outside::Host;
 use crate::spool::held::Backlog;
 
 /// Bytes of a batch, unless one block is larger.
@@ -104,7 +105,7 @@ impl Courier {
         introduction: &Introduction,
         clock: &dyn Clock,
     ) -> Result<Self, Undelivered> {
-        match join::greet(dial, introduction, true, clock).await {
+        match join::greet(dial, introduction, true, (clock, &Host)).await {
             Ok(link) => Ok(Self { wire: link.bulk.clone(), _session: Some(link) }),
             Err(JoinError::Fatal(e)) => Err(Undelivered::Unusable(e)),
             Err(JoinError::Again(reason)) => Err(Undelivered::Unreachable(reason)),
@@ -148,7 +149,7 @@ pub async fn deliver(
     let before = mark;
     while mark < backlog.next() {
         let (disk, theirs, from) = (Arc::clone(&disk), backlog.clone(), mark);
-        let read = tokio::task::spawn_blocking(move || theirs.read_from(&*disk, from, BATCH_BYTES));
+        let read = crate::aside::run(move || theirs.read_from(&*disk, from, BATCH_BYTES));
         let (blocks, next) = read.await.map_err(|e| Undelivered::Confused(e.to_string()))??;
         match backlog.held_from(mark) {
             Some(held) if held == mark => {}

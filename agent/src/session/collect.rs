@@ -48,7 +48,7 @@ pub(super) async fn find(wanted: CollectOrder, config: &AgentConfig) -> Collecti
     let agent = config.introduction.name.clone();
     let (run, epoch) = (wanted.run.clone(), wanted.epoch);
     let look = move || found(&*disk, &dir, &agent, &wanted);
-    let found = tokio::task::spawn_blocking(look).await;
+    let found = crate::aside::run(look).await;
     let (backlogs, problems) = match found {
         Ok(Ok(backlogs)) => (backlogs, Vec::new()),
         Ok(Err(e)) => (Vec::new(), vec![format!("its spool cannot be read: {e}")]),

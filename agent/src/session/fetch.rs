@@ -84,8 +84,7 @@ async fn workload(order: &TrialOrder, wire: Wire, disk: &dyn Disk, spool: &Path)
         }
     };
     // A large one takes seconds, and this thread keeps the lease.
-    let parsed =
-        tokio::task::spawn_blocking(move || Workload::parse(&bytes)).await.map_err(|e| e.to_string())?;
+    let parsed = crate::aside::run(move || Workload::parse(&bytes)).await.map_err(|e| e.to_string())?;
     parsed.map_err(|e| format!("the workload: {e}"))
 }
 

@@ -19,6 +19,8 @@ use common::clock::Clock;
 use common::fleet::Introduction;
 use common::ids::Nanos;
 
+use crate::outside::Outside;
+
 /// Control messages from this agent that wait for the network: a heartbeat a second and a few for each trial.
 const OUTBOX: usize = 64;
 
@@ -63,8 +65,11 @@ pub(super) struct Link {
 /// Dials, introduces the agent and waits for the welcome.
 pub(super) async fn join(config: &AgentConfig) -> Result<Link, JoinError> {
     let (dial, introduction) = (&config.dial, &config.introduction);
-    let greeted =
-        tokio::time::timeout(limits::ANSWER_WITHIN, greet(dial, introduction, false, &*config.clock)).await;
+    let greeted = tokio::time::timeout(
+        limits::ANSWER_WITHIN,
+        greet(dial, introduction, false, (&*config.clock, &*config.outside)),
+    )
+    .await;
     greeted.unwrap_or_else(|_| {
         Err(JoinError::Again(format!(
             "{} did not answer as a coordinator within {:?}",
@@ -79,11 +84,11 @@ pub(super) async fn greet(
     dial: &Dial,
     introduction: &Introduction,
     courier: bool,
-    clock: &dyn Clock,
+    (clock, outside): (&dyn Clock, &dyn Outside),
 ) -> Result<Link, JoinError> {
     let endpoint = endpoint(dial).map_err(JoinError::Fatal)?;
     let token = token(dial).map_err(JoinError::Fatal)?;
-    let channel = endpoint.connect().await.map_err(|e| unreachable(&dial.join, &e))?;
+    let channel = outside.connect(endpoint.clone()).await.map_err(|e| unreachable(&dial.join, &e))?;
     let (outbox, messages) = mpsc::channel(OUTBOX);
     let hello = agent_message::Kind::Hello(Hello { courier, ..introduction.into() });
     let hello_sent = clock.boottime();
@@ -103,7 +108,8 @@ pub(super) async fn greet(
                 Token { pass: Some(secret(&welcome.pass, dial).map_err(JoinError::Fatal)?), ..token };
             let wire = |channel| InterceptedService::new(channel, with_pass.clone());
             // Dialled when there is something to send: a connection without a call is closed by the coordinator.
-            let (bulk, clock) = (wire(endpoint.connect_lazy()), wire(endpoint.connect_lazy()));
+            let lazily = || wire(outside.connect_lazily(endpoint.clone()));
+            let (bulk, clock) = (lazily(), lazily());
             Ok(Link { inbound, outbox, welcome, hello_sent, control: wire(channel), bulk, clock })
         }
         Some(coordinator_message::Kind::Refused(r)) => {

@@ -40,6 +40,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::engine::{Access, Secret};
 use crate::launch::{Keeping, Kept};
+use crate::outside::Outside;
 use crate::telemetry::{EngineRoot, GpuFeed};
 pub use backlog::{Courier, Delivered, Undelivered, deliver};
 use collect::Delivery;
@@ -76,6 +77,8 @@ pub struct AgentConfig {
     pub clock: Arc<dyn Clock>,
     /// Files.
     pub disk: Arc<dyn Disk>,
+    /// Connections, the load, chance.
+    pub outside: Arc<dyn Outside>,
     /// The engine that this agent launches.
     pub engine: Option<Keeping>,
     /// The GPUs of this host are read, by this library of NVML where it is not the usual one.
@@ -248,7 +251,7 @@ async fn serve_coordinators(agent: &mut Agent, shutdown: &mut Shutdown) -> Resul
             told = said;
         }
         tokio::select! {
-            () = tokio::time::sleep(jitter(backoff)) => {}
+            () = tokio::time::sleep(jitter(backoff, &*agent.config.outside)) => {}
             _ = asked_to_end(shutdown, 0) => return Ok(()),
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -262,7 +265,7 @@ async fn asked_to_end(shutdown: &mut Shutdown, seen: u8) -> u8 {
 }
 
 /// Between half and all of `d`, so that a fleet that lost its coordinator does not come back in step.
-fn jitter(d: Duration) -> Duration {
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+fn jitter(d: Duration, outside: &dyn Outside) -> Duration {
+    let random = (outside.random().unwrap_or(u64::MAX / 2) >> 32) as u32;
     d / 2 + d.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
 }

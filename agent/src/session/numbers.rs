@@ -9,6 +9,7 @@
 //! Pure but for the randomness that it is given. The tests below guard it.
 
 use common::ids::{Incarnation, RunId, Seq};
+use common::simulated::{Sabotage, is_sabotaged};
 
 /// What is known of the numbers used so far.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Numbers {
 
     /// The trial is over, and the coordinator has all numbers below `next`.
     pub(crate) fn go_on(&mut self, next: Seq) {
-        self.next = Some(next);
+        self.next = Some(if is_sabotaged(Sabotage::ReuseNumber) { Seq(0) } else { next });
     }
 }
 

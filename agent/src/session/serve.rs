@@ -10,6 +10,7 @@ use common::clock::Clock;
 use common::fleet::{CollectOrder, DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
+use common::simulated::{Sabotage, is_sabotaged};
 use proto::convert;
 use proto::v1::{
     AgentMessage, Armed, CoordinatorMessage, Heartbeat, TrialFailed, agent_message::Kind as Say,
@@ -26,8 +27,8 @@ use super::{Agent, SessionEnd, Shutdown, asked_to_end};
 use crate::host;
 use crate::launch::Kept;
 use crate::load::run::Stop;
-use crate::load::thread::Report;
-use crate::probe;
+use crate::load::trial::Report;
+use crate::outside::Outside;
 
 /// What tasks of this session have found out. A few at a time: one fetch, one check.
 enum Found {
@@ -112,8 +113,8 @@ pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown
 }
 
 /// An incarnation that no process has: one of 2^64. Without randomness from the system, the time does.
-fn draw_incarnation(clock: &dyn Clock) -> Incarnation {
-    Incarnation(getrandom::u64().unwrap_or_else(|_| clock.wall().0))
+fn draw_incarnation(outside: &dyn Outside, clock: &dyn Clock) -> Incarnation {
+    Incarnation(outside.random().unwrap_or_else(|| clock.wall().0))
 }
 
 /// Where the engine stands, whenever that changes.
@@ -206,11 +207,16 @@ impl Session<'_> {
         match kind {
             Hear::Lease(lease) => {
                 self.lease.answered(lease.number);
-                self.agent.lease_until.store(self.lease.until().0, Ordering::Release);
+                let mut until = self.lease.until();
+                if is_sabotaged(Sabotage::LeaseFromReceipt) {
+                    until = self.agent.config.clock.boottime() + Nanos(self.link.welcome.lease_ns);
+                }
+                self.agent.lease_until.store(until.0, Ordering::Release);
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
             Hear::EngineOrder(order) => self.engine_order(order)?,
-            Hear::Observe(what) => self.observe(what).await?,
+            Hear::Observe(what) if self.agent.config.outside.is_recorded() => self.observe(what).await?,
+            Hear::Observe(_) => {}
             Hear::Prepare(order) => match TrialOrder::try_from(order) {
                 Ok(order) => self.prepare(order),
                 Err(e) => return Err(format!("an order that makes no sense: {e}")),
@@ -247,9 +253,10 @@ impl Session<'_> {
         let id = request.id;
         let config = &self.agent.config;
         let (agent, access) = (config.introduction.name.clone(), config.access.clone());
-        let (clock, found) = (Arc::clone(&config.clock), self.found.clone());
+        let found = self.found.clone();
+        let checked = config.outside.check(request, agent, access, Arc::clone(&config.clock));
         tokio::spawn(async move {
-            let report = probe::check(request, agent, access, clock).await;
+            let report = checked.await;
             // The session is gone: nobody wants to know.
             let _ = found.send(Found::Target(proto::v1::TargetReport::answer(id, &report))).await;
         });
@@ -262,7 +269,8 @@ impl Session<'_> {
             self.go_on_after(old);
         }
         let config = &self.agent.config;
-        let numbers = self.agent.numbers.take(&order.run, || draw_incarnation(&*config.clock));
+        let numbers =
+            self.agent.numbers.take(&order.run, || draw_incarnation(&*config.outside, &*config.clock));
         let coordinator = self.link.welcome.coordinator_incarnation;
         self.agent.trial = Some(Trial::new(order.clone(), coordinator, numbers, Arc::clone(&config.disk)));
         let epoch = order.epoch;
@@ -298,6 +306,7 @@ impl Session<'_> {
                     clock: Arc::clone(&config.clock),
                     spool_dir: config.spool.clone(),
                     lease_until: Arc::clone(&self.agent.lease_until),
+                    outside: Arc::clone(&config.outside),
                 };
                 let bulk = self.link.bulk.clone();
                 let Some(trial) = self.current(epoch).filter(|t| t.phase == Phase::Fetching) else {

@@ -19,7 +19,8 @@ use super::upload;
 use crate::engine::Access;
 use crate::load::counters::Counters;
 use crate::load::run::Stop;
-use crate::load::thread::{self, LoadHandle, Report, Setup};
+use crate::load::trial::{LoadHandle, Report, Setup};
+use crate::outside::Outside;
 use crate::spool::{Spool, SpoolState, SpoolWriter};
 
 /// Reports of one trial's load thread: prepared, drained, abandoned.
@@ -54,6 +55,7 @@ pub(super) struct Surroundings {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) spool_dir: PathBuf,
     pub(super) lease_until: Arc<AtomicU64>,
+    pub(super) outside: Arc<dyn Outside>,
 }
 
 /// A trial on this agent.
@@ -132,7 +134,7 @@ impl Trial {
             spool: writer,
             counters: Arc::clone(&self.counters),
         };
-        self.load = Some(thread::spawn(setup, reports).map_err(|e| format!("no load thread: {e}"))?);
+        self.load = Some(s.outside.load(setup, reports).map_err(|e| format!("no load thread: {e}"))?);
         self.reports = Some(inbox);
         self.phase = Phase::Preparing;
         Ok(())

@@ -87,7 +87,7 @@ impl Stream {
             while unanswered < WINDOW && *from < *durable.borrow_and_update() {
                 let (spool, start) = (Arc::clone(&self.spool), *from);
                 // The disk may stall, and this thread keeps the lease.
-                let read = tokio::task::spawn_blocking(move || {
+                let read = crate::aside::run(move || {
                     let blocks = spool.read_from(start, BATCH_BYTES)?;
                     let next = spool.next_after(start, blocks.len());
                     std::io::Result::Ok((blocks, next))

@@ -75,14 +75,14 @@ proptest! {
     }
 }
 
-#[test]
-fn the_writer_keeps_order_and_counts() {
+#[tokio::test]
+async fn the_writer_keeps_order_and_counts() {
     let disk = SimDisk::default();
     let spool = create(&disk, 7);
     let mut writer =
         SpoolWriter::start(spool.clone(), Arc::new(SystemClock), || panic!("nothing is lost")).unwrap();
     assert!((0..200).all(|i| writer.push(trace(i))));
-    assert_eq!(writer.finish(), SpoolState { traces: 200, next_seq: Seq(207), lost: 0 });
+    assert_eq!(writer.finish().await, SpoolState { traces: 200, next_seq: Seq(207), lost: 0 });
     assert_eq!(*spool.durable().borrow(), Seq(207));
     assert_eq!(indices(&spool.read_from(Seq(7), usize::MAX).unwrap()), (0..200).collect::<Vec<_>>());
     spool.remove(&disk).unwrap();
@@ -90,8 +90,8 @@ fn the_writer_keeps_order_and_counts() {
 }
 
 /// A steady trickle must not keep a block open: each trace would put the end off.
-#[test]
-fn a_trickle_does_not_keep_a_block_open() {
+#[tokio::test]
+async fn a_trickle_does_not_keep_a_block_open() {
     let disk = SimDisk::default();
     let spool = create(&disk, 0);
     let mut writer =
@@ -104,12 +104,12 @@ fn a_trickle_does_not_keep_a_block_open() {
         *durable.borrow() > Seq(0)
     });
     assert!(pushed.is_some(), "nothing was written before the block was full");
-    let _ = writer.finish();
+    let _ = writer.finish().await;
 }
 
 /// A full disk loses traces, says how many, leaves no gap in the numbers and no torn block in the file.
-#[test]
-fn a_full_disk_is_counted_and_leaves_no_gap() {
+#[tokio::test]
+async fn a_full_disk_is_counted_and_leaves_no_gap() {
     let disk = SimDisk::default();
     let spool = create(&disk, 0);
     spool.append(&[trace(0)]).unwrap();
@@ -122,7 +122,7 @@ fn a_full_disk_is_counted_and_leaves_no_gap() {
     })
     .unwrap();
     assert!(writer.push(trace(1)));
-    let state = writer.finish();
+    let state = writer.finish().await;
     assert_eq!(state, SpoolState { traces: 1, next_seq: Seq(1), lost: 1 });
     assert_eq!(told.load(Ordering::SeqCst), 1);
     disk.set_capacity(u64::MAX);

@@ -1,7 +1,7 @@
 //! The spool's thread: collects traces into blocks and writes them.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use common::clock::Clock;
 use common::ids::{Nanos, Seq};
 use common::trace::Trace;
 use common::trace::segment::BLOCK_TRACES;
+use tokio::sync::mpsc;
 
 use super::Spool;
 
@@ -41,10 +42,16 @@ pub struct SpoolState {
 
 /// Takes traces from the load thread.
 pub struct SpoolWriter {
-    ring: SyncSender<Message>,
     refused: u64,
     spool: Arc<Spool>,
-    thread: JoinHandle<SpoolState>,
+    shell: Shell,
+}
+
+/// What carries the writer.
+enum Shell {
+    Thread(SyncSender<Message>, JoinHandle<SpoolState>),
+    /// In a simulation: disks answer at once there.
+    Task(mpsc::Sender<Message>, tokio::task::JoinHandle<SpoolState>),
 }
 
 impl SpoolWriter {
@@ -57,34 +64,51 @@ impl SpoolWriter {
         clock: Arc<dyn Clock>,
         on_lost: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (ring, traces) = sync_channel(RING);
         let written = Arc::clone(&spool);
-        let work = move || Writer::new(spool, clock, RETRY_AFTER, on_lost).run(&traces);
-        let thread = std::thread::Builder::new().name("spool".into()).spawn(work)?;
-        Ok(Self { ring, refused: 0, spool: written, thread })
+        let shell = if common::simulated::is_simulated() {
+            let (ring, traces) = mpsc::channel(RING);
+            let writer = Writer::new(spool, clock, Duration::ZERO, on_lost);
+            Shell::Task(ring, tokio::spawn(writer.run_as_task(traces)))
+        } else {
+            let (ring, traces) = sync_channel(RING);
+            let work = move || Writer::new(spool, clock, RETRY_AFTER, on_lost).run(&traces);
+            Shell::Thread(ring, std::thread::Builder::new().name("spool".into()).spawn(work)?)
+        };
+        Ok(Self { refused: 0, spool: written, shell })
     }
 
     /// Hands a trace over. Never waits; false when the writer is too far behind, and the trace is lost.
     pub fn push(&mut self, trace: Trace) -> bool {
-        match self.ring.try_send(Message::Trace(Box::new(trace))) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.refused += 1;
-                false
-            }
-        }
+        let message = Message::Trace(Box::new(trace));
+        let taken = match &self.shell {
+            Shell::Thread(ring, _) => ring.try_send(message).is_ok(),
+            Shell::Task(ring, _) => ring.try_send(message).is_ok(),
+        };
+        self.refused += u64::from(!taken);
+        taken
     }
 
     /// Writes what is left and says what the spool holds. Waits for the disk: only after the last request.
-    #[must_use]
-    pub fn finish(self) -> SpoolState {
-        let _ = self.ring.send(Message::Finish);
+    pub async fn finish(self) -> SpoolState {
+        let ended = match self.shell {
+            Shell::Thread(ring, thread) => {
+                let end = move || {
+                    let _ = ring.send(Message::Finish);
+                    thread.join().ok()
+                };
+                crate::aside::run(end).await.ok().flatten()
+            }
+            Shell::Task(ring, task) => {
+                drop(ring);
+                task.await.ok()
+            }
+        };
         let refused = self.refused;
-        match self.thread.join() {
-            Ok(state) => SpoolState { lost: state.lost + refused, ..state },
-            // The thread panicked: whatever it held is lost, and the missing traces will show as such. What it wrote
-            // is there all the same.
-            Err(_) => SpoolState { lost: refused.max(1), ..self.spool.state() },
+        match ended {
+            Some(state) => SpoolState { lost: state.lost + refused, ..state },
+            // It panicked: whatever it held is lost, and the missing traces will show as such. What it wrote is there
+            // all the same.
+            None => SpoolState { lost: refused.max(1), ..self.spool.state() },
         }
     }
 }
@@ -131,6 +155,23 @@ impl<F: Fn()> Writer<F> {
                 }
             }
         }
+        self.state()
+    }
+
+    async fn run_as_task(mut self, mut ring: mpsc::Receiver<Message>) -> SpoolState {
+        loop {
+            let wait = (self.close_at - self.clock.monotonic()).to_duration();
+            let message = match self.open.is_empty() {
+                true => Ok(ring.recv().await),
+                false => tokio::time::timeout(wait, ring.recv()).await,
+            };
+            match message {
+                Ok(Some(Message::Trace(trace))) => self.take(*trace),
+                Ok(Some(Message::Finish) | None) => break,
+                Err(_) => self.close(),
+            }
+        }
+        self.close();
         self.state()
     }
 

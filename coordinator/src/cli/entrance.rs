@@ -151,11 +151,11 @@ impl Entrance {
         let (tls, mutual) = (keys.tls.is_some(), keys.tls.as_ref().is_some_and(|tls| tls.mutual));
         let name = keys.tls.as_ref().filter(|tls| !tls.identity.is_for(address.ip()));
         let name = name.and_then(|tls| tls.identity.dns_names().into_iter().find(|n| !n.starts_with('*')));
-        let mut doors = vec![Door { listener, tls: keys.tls.map(|tls| tls.server) }];
+        let mut doors = vec![Door::Socket { listener, tls: keys.tls.map(|tls| tls.server) }];
         if tls && plan.local > 0 {
             let (listener, address) = rpc::bind("127.0.0.1:0").await?;
             local = address;
-            doors.push(Door { listener, tls: None });
+            doors.push(Door::Socket { listener, tls: None });
         }
         Ok(Self { doors, token, address, local, name, tls, mutual })
     }

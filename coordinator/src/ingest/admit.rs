@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use common::ids::{AgentName, Incarnation, Seq};
+use common::simulated::{Sabotage, is_sabotaged};
 use common::trace::segment::Block;
 
 /// An agent that does not keep to the protocol. Nothing of its submission is stored.
@@ -83,9 +84,9 @@ pub(super) fn admit(mark: Seq, blocks: &[Block]) -> Result<Admission, Confusion>
         if result.gap {
             continue;
         }
-        if next <= result.mark {
+        if next <= result.mark && !is_sabotaged(Sabotage::NoDedupe) {
             result.duplicates += u64::from(header.count);
-        } else if first < result.mark {
+        } else if first < result.mark && !is_sabotaged(Sabotage::NoDedupe) {
             return Err(Confusion::Overlap { process: name(header), first, next, mark: result.mark });
         } else if first > result.mark {
             result.gap = true;
@@ -94,7 +95,7 @@ pub(super) fn admit(mark: Seq, blocks: &[Block]) -> Result<Admission, Confusion>
                 result.take = position..position;
             }
             result.take.end = position + 1;
-            result.mark = next;
+            result.mark = result.mark.max(next);
         }
     }
     Ok(result)

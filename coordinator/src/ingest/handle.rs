@@ -144,7 +144,7 @@ struct Inner {
     board: Arc<Board>,
     /// None once closed.
     sender: Mutex<Option<mpsc::Sender<Work>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    shell: Mutex<Option<Shell>>,
     /// None once closed: the run is then somebody else's.
     run: Mutex<Option<RunStore>>,
 }
@@ -156,14 +156,39 @@ struct Inner {
 pub fn start(run: &RunStore) -> Result<IngestHandle, StoreError> {
     let (writer, board) = Writer::open(run)?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    let thread = std::thread::Builder::new().name("ingest".to_owned()).spawn(move || writer.run(receiver));
-    let thread = thread.map_err(|source| StoreError::Thread { run: run.id().clone(), source })?;
+    let shell = Shell::start(writer.run(receiver));
+    let shell = shell.map_err(|source| StoreError::Thread { run: run.id().clone(), source })?;
     Ok(IngestHandle(Arc::new(Inner {
         board,
         sender: Mutex::new(Some(sender)),
-        thread: Mutex::new(Some(thread)),
+        shell: Mutex::new(Some(shell)),
         run: Mutex::new(Some(run.clone())),
     })))
+}
+
+/// What carries the writer: a thread, for it waits for the disk most of the time; in a simulation a task.
+enum Shell {
+    Thread(JoinHandle<()>),
+    Task(tokio::task::JoinHandle<()>),
+}
+
+impl Shell {
+    fn start(work: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Self> {
+        if common::simulated::is_simulated() {
+            return Ok(Self::Task(tokio::spawn(work)));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let thread = std::thread::Builder::new().name("ingest".to_owned());
+        Ok(Self::Thread(thread.spawn(move || runtime.block_on(work))?))
+    }
+
+    /// Waits for its end; false when it died of a panic.
+    async fn join(self) -> bool {
+        match self {
+            Self::Thread(thread) => matches!(crate::aside::run(move || thread.join()).await, Ok(Ok(()))),
+            Self::Task(task) => task.await.is_ok(),
+        }
+    }
 }
 
 impl IngestHandle {
@@ -294,9 +319,8 @@ impl IngestHandle {
     pub async fn close(&self) -> Result<(), IngestError> {
         drop(self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.0.run.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(thread) = thread else { return Ok(()) };
-        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
-        if matches!(joined, Ok(Ok(()))) { Ok(()) } else { Err(IngestError::Closed) }
+        let shell = self.0.shell.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(shell) = shell else { return Ok(()) };
+        if shell.join().await { Ok(()) } else { Err(IngestError::Closed) }
     }
 }

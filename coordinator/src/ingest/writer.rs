@@ -1,15 +1,16 @@
 //! The writer itself: a group of submissions in, durable traces and their answers out.
 //!
-//! [`Writer::commit`] is the whole of it and knows no thread; [`Writer::run`] is the shell around it.
+//! [`Writer::commit`] is the whole of it and knows no thread; [`Writer::run`] is the loop around it, on a thread of its own.
 
 use std::sync::Arc;
 
 use common::ids::{AgentName, Incarnation, Seq};
+use common::simulated::{Sabotage, is_sabotaged};
 use common::trace::segment::Block;
 use tokio::sync::{mpsc, watch};
 
 use super::admit::{Admission, Confusion, admit};
-use super::handle::{Ack, Board, IngestError, Skip, Work, count};
+use super::handle::{Ack, Board, IngestError, Skip, Submission, Work, count};
 use crate::store::{IndexBatch, Marks, RunStore, SegmentWriter, StoreError};
 
 /// A group is closed at this many bytes: it bounds how long the first of it waits for its answer.
@@ -51,9 +52,14 @@ impl Writer {
     }
 
     /// Serves submissions until every sender is gone, then gives the segments back to the run.
-    pub(super) fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
+    pub(super) async fn run(mut self, mut receiver: mpsc::Receiver<Work>) {
         let mut waits = None;
-        while let Some(first) = waits.take().or_else(|| receiver.blocking_recv()) {
+        loop {
+            let first = match waits.take() {
+                Some(first) => Some(first),
+                None => receiver.recv().await,
+            };
+            let Some(first) = first else { break };
             let first = match first {
                 Work::Store(submission) => submission,
                 Work::Skip(Skip { process, to, reply }) => {
@@ -79,15 +85,32 @@ impl Writer {
                     }
                 }
             }
-            let (blocks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|s| (s.blocks, s.reply)).unzip();
-            let answers = self.commit(&blocks);
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // A submitter that went away does not hear it; its agent asks again when it comes back.
-                let _ = reply.send(answer);
-            }
+            self.serve(group).await;
         }
         let Self { run, segments, .. } = self;
         run.return_writer(segments);
+    }
+
+    async fn serve(&mut self, group: Vec<Submission>) {
+        let (blocks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|s| (s.blocks, s.reply)).unzip();
+        // A submitter that went away does not hear its answer; its agent asks again when it comes back.
+        let answer = |answers: Vec<_>| {
+            replies.into_iter().zip(answers).for_each(|(reply, answer)| _ = reply.send(answer));
+        };
+        if is_sabotaged(Sabotage::AcknowledgeEarly) {
+            answer(blocks.iter().map(|b| self.promise(b)).collect());
+            self.run.slowness().wait().await;
+            self.commit(&blocks);
+            return;
+        }
+        self.run.slowness().wait().await;
+        answer(self.commit(&blocks));
+    }
+
+    /// What would be answered if nothing could go wrong.
+    fn promise(&self, blocks: &[Block]) -> Result<Ack, IngestError> {
+        let admission = self.admit(&mut Marks::new(), blocks).map_err(IngestError::Confused)?;
+        Ok(if admission.gap { Ack::ResumeFrom(admission.mark) } else { Ack::UpTo(admission.mark) })
     }
 
     /// Stores a group of submissions and answers each. After an error of disk or index it can be called again.

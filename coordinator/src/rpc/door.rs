@@ -15,15 +15,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::guest::{Connection, Guest, Lobby, Socket};
+use super::guest::{Connection, Guest, Lobby, Socket, Wire};
 use super::tls::{self, ServerTls};
 
-/// A socket that agents dial.
-pub struct Door {
-    /// The socket.
-    pub listener: TcpListener,
-    /// With TLS.
-    pub tls: Option<ServerTls>,
+/// A place that agents dial.
+pub enum Door {
+    /// A socket.
+    Socket {
+        /// It.
+        listener: TcpListener,
+        /// With TLS.
+        tls: Option<ServerTls>,
+    },
+    /// A simulated one: streams of peers, as they come.
+    Simulated(mpsc::Receiver<(Box<dyn Wire>, SocketAddr)>),
 }
 
 /// What an HTTP/2 connection begins with: `PRI * HTTP/2.0`.
@@ -47,11 +52,34 @@ pub(super) async fn attend(
     lobby: Arc<Lobby>,
     ready: mpsc::Sender<io::Result<Connection>>,
 ) {
+    match door {
+        Door::Socket { listener, tls } => attend_socket(listener, tls, shared, lobby, ready).await,
+        Door::Simulated(mut streams) => {
+            while let Some((stream, peer)) = streams.recv().await {
+                match lobby.enter(peer) {
+                    Ok(guest) => {
+                        let connection = connection(Socket::Other(stream), guest, &shared);
+                        _ = ready.send(Ok(connection)).await;
+                    }
+                    Err(full) => shared.turned_away(peer, &full),
+                }
+            }
+        }
+    }
+}
+
+async fn attend_socket(
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    shared: Arc<Shared>,
+    lobby: Arc<Lobby>,
+    ready: mpsc::Sender<io::Result<Connection>>,
+) {
     // As many as there may be strangers: each holds a place in the lobby.
     let mut handshakes = JoinSet::new();
     loop {
         while handshakes.try_join_next().is_some() {}
-        let (stream, peer) = match door.listener.accept().await {
+        let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
                 tracing::warn!("no connection can be accepted: {e}");
@@ -66,7 +94,7 @@ pub(super) async fn attend(
                 continue;
             }
         };
-        let (tls, shared, ready) = (door.tls.clone(), Arc::clone(&shared), ready.clone());
+        let (tls, shared, ready) = (tls.clone(), Arc::clone(&shared), ready.clone());
         handshakes.spawn(async move {
             match receive(stream, guest, tls, &shared).await {
                 // The server is gone: nobody wants the connection.
@@ -107,11 +135,16 @@ async fn receive(
         }
         Err(_) => return Err(format!("its handshake took longer than {:?}", limits.handshake_within)),
     };
+    Ok(Some(connection(socket, guest, shared)))
+}
+
+/// A connection that has time to show the token.
+fn connection(socket: Socket, guest: Guest, shared: &Arc<Shared>) -> Connection {
     let notices = Arc::clone(shared);
     let overdue = move |peer: SocketAddr| {
         notices.turned_away(peer, "it made no call with the join token in time");
     };
-    Ok(Some(Connection::new(socket, guest, limits.prove_within, Arc::new(overdue))))
+    Connection::new(socket, guest, shared.limits.prove_within, Arc::new(overdue))
 }
 
 /// Looks at the first byte, and speaks TLS where that is wanted.

@@ -132,7 +132,14 @@ pub(super) enum Socket {
     Plain(TcpStream),
     /// Boxed: it is much larger.
     Tls(Box<TlsStream<TcpStream>>),
+    /// Of a simulation.
+    Other(Box<dyn Wire>),
 }
+
+/// A byte stream that is no socket of this host's.
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// A guest's socket.
 pub(super) struct Connection {
@@ -189,6 +196,7 @@ impl AsyncRead for Connection {
         match &mut self.socket {
             Socket::Plain(s) => Pin::new(s).poll_read(cx, buf),
             Socket::Tls(s) => Pin::new(s).poll_read(cx, buf),
+            Socket::Other(s) => Pin::new(s).poll_read(cx, buf),
         }
     }
 }
@@ -198,6 +206,7 @@ impl AsyncWrite for Connection {
         match &mut self.socket {
             Socket::Plain(s) => Pin::new(s).poll_write(cx, buf),
             Socket::Tls(s) => Pin::new(s).poll_write(cx, buf),
+            Socket::Other(s) => Pin::new(s).poll_write(cx, buf),
         }
     }
 
@@ -205,6 +214,7 @@ impl AsyncWrite for Connection {
         match &mut self.socket {
             Socket::Plain(s) => Pin::new(s).poll_flush(cx),
             Socket::Tls(s) => Pin::new(s).poll_flush(cx),
+            Socket::Other(s) => Pin::new(s).poll_flush(cx),
         }
     }
 
@@ -212,6 +222,7 @@ impl AsyncWrite for Connection {
         match &mut self.socket {
             Socket::Plain(s) => Pin::new(s).poll_shutdown(cx),
             Socket::Tls(s) => Pin::new(s).poll_shutdown(cx),
+            Socket::Other(s) => Pin::new(s).poll_shutdown(cx),
         }
     }
 
@@ -223,6 +234,7 @@ impl AsyncWrite for Connection {
         match &mut self.socket {
             Socket::Plain(s) => Pin::new(s).poll_write_vectored(cx, bufs),
             Socket::Tls(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            Socket::Other(s) => Pin::new(s).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -230,6 +242,7 @@ impl AsyncWrite for Connection {
         match &self.socket {
             Socket::Plain(s) => s.is_write_vectored(),
             Socket::Tls(s) => s.is_write_vectored(),
+            Socket::Other(s) => s.is_write_vectored(),
         }
     }
 }

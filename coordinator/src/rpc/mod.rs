@@ -42,6 +42,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 
 pub use door::Door;
+pub use guest::Wire;
 pub use limits::Limits;
 pub use tls::ServerTls;
 

@@ -29,8 +29,7 @@ pub(super) async fn take(shared: &Shared, caller: &Caller, batch: RecordBatch) -
         )));
     }
     // The disk is waited for, and not on a thread that serves others.
-    let kept =
-        tokio::task::spawn_blocking(move || run.telemetry.append(&agent, incarnation, &batch.frames)).await;
+    let kept = crate::aside::run(move || run.telemetry.append(&agent, incarnation, &batch.frames)).await;
     match kept {
         Ok(Ok(up_to)) => Ok(up_to),
         Ok(Err(e)) => {

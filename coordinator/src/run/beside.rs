@@ -202,7 +202,7 @@ pub(super) async fn gpus(store: &RunStore, required: bool, with: &mut Gathering<
     }
     let deadline = with.clock.monotonic() + FIRST_SAMPLES;
     loop {
-        let series = tokio::task::block_in_place(|| store.telemetry_series())?;
+        let series = crate::aside::here(|| store.telemetry_series())?;
         let of = |name: &AgentName| series.iter().find(|s| s.agent() == name);
         let members = with.fleet.registry().members().iter().filter(|(_, m)| m.introduction.gpu);
         let mut words: BTreeMap<&AgentName, Option<Word>> = BTreeMap::new();

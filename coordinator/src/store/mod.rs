@@ -28,6 +28,7 @@ mod seal;
 mod segments;
 mod series;
 mod sled;
+mod slowness;
 mod telemetry;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ pub use run::RunStore;
 pub use seal::{Conservation, Ledger, Listing, Selection, conservation};
 pub use segments::TrialBlocks;
 pub use series::AgentSeries;
+pub use slowness::Slowness;
 pub use telemetry::TelemetrySink;
 
 pub(crate) use recovery::Marks;
@@ -64,6 +66,7 @@ struct Shared {
     data_dir: PathBuf,
     disk: Arc<dyn Disk>,
     index: Arc<dyn Index>,
+    slowness: Slowness,
     /// Runs that are in use. Opening a run cuts its torn tail, which must not happen below a writer: so a run that is
     /// open is shared, not opened again.
     open: Mutex<BTreeMap<RunId, Weak<RunInner>>>,
@@ -78,7 +81,7 @@ impl Store {
     pub fn open(data_dir: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
         let lock = FolderLock::take(data_dir)?;
         let index = SledIndex::open(&data_dir.join("index"))?;
-        Self::assemble(data_dir, disk, Arc::new(index), Some(lock))
+        Self::assemble(data_dir, disk, Arc::new(index), Slowness::default(), Some(lock))
     }
 
     /// A store on any disk and index, without a lock, for tests and simulations.
@@ -90,13 +93,27 @@ impl Store {
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
     ) -> Result<Self, StoreError> {
-        Self::assemble(data_dir, disk, index, None)
+        Self::slow(data_dir, disk, index, Slowness::default())
+    }
+
+    /// The same on a disk that takes its time.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn slow(
+        data_dir: &Path,
+        disk: Arc<dyn Disk>,
+        index: Arc<dyn Index>,
+        slowness: Slowness,
+    ) -> Result<Self, StoreError> {
+        Self::assemble(data_dir, disk, index, slowness, None)
     }
 
     fn assemble(
         data_dir: &Path,
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
+        slowness: Slowness,
         lock: Option<FolderLock>,
     ) -> Result<Self, StoreError> {
         let runs = data_dir.join("runs");
@@ -107,6 +124,7 @@ impl Store {
             data_dir: data_dir.to_owned(),
             disk,
             index,
+            slowness,
             open: Mutex::default(),
             _lock: lock,
         })))

@@ -14,6 +14,7 @@ use super::index::{Index, IndexBatch};
 use super::keys::{self, BlockEntry, Cursor, RunRecord};
 use super::recovery::{self, Marks};
 use super::segments::{SegmentWriter, TrialBlocks};
+use super::slowness::Slowness;
 
 /// A run of an open store. Clones share it. Every call waits for the disk: from async code, call it where blocking is
 /// allowed.
@@ -203,6 +204,10 @@ impl RunStore {
 
     pub(super) fn disk(&self) -> Arc<dyn Disk> {
         self.0.store.disk.clone()
+    }
+
+    pub(crate) fn slowness(&self) -> &Slowness {
+        &self.0.store.slowness
     }
 
     pub(crate) fn index(&self) -> &dyn Index {

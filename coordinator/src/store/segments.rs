@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use common::disk::{Disk, DiskFile};
 use common::ids::RunId;
+use common::simulated::{Sabotage, is_sabotaged};
 use common::trace::segment::{Block, FILE_MAGIC, MAX_BLOCK_BYTES, SegmentError};
 
 use super::error::{At, StoreError};
@@ -105,7 +106,9 @@ impl SegmentWriter {
             entries.push(BlockEntry { file: self.end.file, offset, length, count: block.header().count });
             offset += block.bytes().len() as u64;
         }
-        file.sync().at(&path)?;
+        if !is_sabotaged(Sabotage::SkipSync) {
+            file.sync().at(&path)?;
+        }
         if self.end.offset == 0 {
             self.disk.sync_dir(&self.dir).at(&self.dir)?;
         }

@@ -7,7 +7,7 @@ use common::ids::{ArrivalIndex, Epoch};
 use common::plan::Target;
 
 use super::*;
-use crate::engine::{ClientConfig, Prepared};
+use crate::engine::{Client, ClientConfig, Prepared};
 
 /// A client of a port on which nobody listens: every request fails at once.
 fn client(clock: &TrialClock) -> Arc<Client> {

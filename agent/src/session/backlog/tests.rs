@@ -126,7 +126,7 @@ fn trace(index: u64) -> Trace {
 const DIR: &str = "/spool/a";
 
 /// Segments of these trials, with so many traces each, numbered on; indexes are the numbers.
-fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
+async fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
     let (run, agent): (RunId, AgentName) = ("r".parse().unwrap(), "a".parse().unwrap());
     let mut next = first;
     for &(trial, traces) in trials {
@@ -140,7 +140,7 @@ fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
         let clock = Arc::new(ManualClock::default());
         let mut writer = SpoolWriter::start(spool, clock, || panic!("nothing is lost")).unwrap();
         assert!((next..next + traces).all(|i| writer.push(trace(i))));
-        next = writer.finish().next_seq.0;
+        next = writer.finish().await.next_seq.0;
     }
     held::backlogs(disk, Path::new(DIR), &agent, &run).unwrap().pop().unwrap()
 }
@@ -148,7 +148,7 @@ fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
 #[tokio::test]
 async fn everything_of_several_trials_is_delivered_once() {
     let disk = SimDisk::default();
-    let backlog = left(&disk, &[(0, 130), (1, 3)], 0);
+    let backlog = left(&disk, &[(0, 130), (1, 3)], 0).await;
     let (courier, coordinator) = serve(Mood::Honest).await;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let delivered = deliver(&backlog, Arc::clone(&disk), &courier).await.unwrap();
@@ -165,7 +165,7 @@ async fn everything_of_several_trials_is_delivered_once() {
 #[tokio::test]
 async fn a_broken_delivery_goes_on_where_it_stood() {
     let disk = SimDisk::default();
-    let backlog = left(&disk, &[(0, 70), (1, 70)], 0);
+    let backlog = left(&disk, &[(0, 70), (1, 70)], 0).await;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let (courier, coordinator) = serve(Mood::Breaks(2)).await;
     let broken = deliver(&backlog, Arc::clone(&disk), &courier).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn a_broken_delivery_goes_on_where_it_stood() {
 async fn what_cannot_be_delivered_is_said_and_ends() {
     let disk = SimDisk::default();
     // Numbers 0 to 4 were of a trial that is sealed and gone.
-    let backlog = left(&disk, &[(1, 3)], 5);
+    let backlog = left(&disk, &[(1, 3)], 5).await;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let mut said = BTreeMap::new();
     for mood in [Mood::Honest, Mood::OtherRun, Mood::Full, Mood::Stuck] {
@@ -200,7 +200,7 @@ async fn what_cannot_be_delivered_is_said_and_ends() {
     assert_eq!(said["OtherRun"], "the coordinator does not take it: this run takes no traces");
     assert_eq!(said["Full"], "the coordinator cannot take it now: no space");
     assert!(said["Stuck"].starts_with("the coordinator asks for trace 0"), "{}", said["Stuck"]);
-    let whole = left(&SimDisk::default(), &[(0, 3)], 0);
+    let whole = left(&SimDisk::default(), &[(0, 3)], 0).await;
     assert_eq!(whole.traces(), 3);
     let introduction = Introduction {
         version: "1".into(),
@@ -222,7 +222,7 @@ async fn what_cannot_be_delivered_is_said_and_ends() {
 #[tokio::test]
 async fn an_answer_without_progress_ends_the_delivery() {
     let disk = SimDisk::default();
-    let backlog = left(&disk, &[(0, 3)], 0);
+    let backlog = left(&disk, &[(0, 3)], 0).await;
     let (courier, _) = serve(Mood::Stuck).await;
     let error = deliver(&backlog, Arc::new(disk), &courier).await.unwrap_err();
     assert!(matches!(error, Undelivered::Confused(_)), "{error}");

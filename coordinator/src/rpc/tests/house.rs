@@ -77,7 +77,7 @@ impl House {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();
-        let serving = serve(vec![Door { listener, tls: None }], Arc::clone(&shared), async {
+        let serving = serve(vec![Door::Socket { listener, tls: None }], Arc::clone(&shared), async {
             _ = ended.await;
         });
         let server = tokio::spawn(async move { serving.await.unwrap() });

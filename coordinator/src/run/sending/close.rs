@@ -70,7 +70,7 @@ impl Sending<'_, '_> {
         epoch: Epoch,
         assigned: &Assigned,
     ) -> anyhow::Result<Stored> {
-        Ok(tokio::task::block_in_place(|| seal::stored(&self.store, planned.trial, epoch, assigned))?)
+        Ok(crate::aside::here(|| seal::stored(&self.store, planned.trial, epoch, assigned))?)
     }
 
     /// Numbers and trace lines of a sealed trial.
@@ -79,7 +79,7 @@ impl Sending<'_, '_> {
         // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
         // runtime's other threads.
         let lines = Lines { out: file, path: part };
-        Ok(tokio::task::block_in_place(|| {
+        Ok(crate::aside::here(|| {
             let tokenizer = self.plan.tokenizer.as_deref();
             analyse(&self.store, &self.kept, &self.kept.slos, trial, Some(lines), tokenizer)
         })?)
