@@ -44,6 +44,7 @@ OURS = {
     "plimsoll-tests": {"common", "engines", "fake-nvml", "proto"},  # real binaries are run, not linked
     "cluster": {"common", "plimsoll-tests"},  # real binaries are run, not linked
     "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
+    "sim": {"agent", "common", "coordinator"},  # the whole program in one process, in virtual time
     "engines": {"agent", "common"},  # what the agent makes of each engine's bytes
     "fake-nvml": set(),  # they play NVIDIA's libraries; sharing code would hide a shared mistake
     "fake-cuda": set(),
@@ -99,6 +100,7 @@ EXTERNAL = {
     | DEV_TOOLS,
     "cluster": {"clap", "rustix", "serde"} | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
+    "sim": {"anyhow", "clap", "hyper-util", "tokio", "tonic", "tower"} | DEV_TOOLS,
     "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     # The fakes play NVIDIA's libraries: of the wrappers, one takes the layouts of structs, and the tests are clients.
     "fake-nvml": {"libloading", "nvml-wrapper", "nvml-wrapper-sys", "rustix", "serde"} | DEV_TOOLS,
@@ -457,7 +459,7 @@ def check_dependencies(root, metadata):
                     yield Finding(manifest, line, "crates", message)
             elif wanted in never:
                 yield Finding(manifest, line, "dependencies", "`%s` in `%s`: %s" % (wanted, name, why_never))
-            elif wanted in DEV_ONLY and dependency["kind"] != "dev" and name != "plimsoll-tests":
+            elif wanted in DEV_ONLY and dependency["kind"] != "dev" and name not in ("plimsoll-tests", "sim"):
                 yield Finding(manifest, line, "dependencies", "`%s` is for tests: a dev-dependency" % wanted)
             elif wanted not in EXTERNAL[name]:
                 message = "`%s` is not on the list of `%s`; add it to .ci/layout.py and say why" % (wanted, name)

@@ -2,8 +2,10 @@
 //!
 //! Never a secret: header values are not recorded, and keys and tokens never reach the coordinator's plan.
 
+use std::sync::LazyLock;
+
 use common::fleet::HostFacts;
-use common::ids::AgentName;
+use common::ids::{AgentName, Digest};
 use common::plan::Extent;
 use common::seed::GENERATOR;
 use serde_json::{Map, Value, json};
@@ -120,12 +122,15 @@ pub fn boot() -> Option<String> {
     Some(id.trim().to_owned())
 }
 
+/// Of this program. Read once: it is large.
+static BINARY: LazyLock<Option<Digest>> =
+    LazyLock::new(|| std::env::current_exe().and_then(std::fs::read).ok().map(|bytes| Digest::of(&bytes)));
+
 fn plimsoll() -> Value {
-    let binary = std::env::current_exe().and_then(std::fs::read).ok();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "commit": option_env!("PLIMSOLL_COMMIT").filter(|commit| !commit.is_empty()),
-        "binary_sha256": binary.map(|bytes| common::ids::Digest::of(&bytes)),
+        "binary_sha256": *BINARY,
         "generator": GENERATOR,
     })
 }

@@ -14,6 +14,9 @@ use common::clock::Clock;
 use common::ids::Nanos;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
+use tokio::sync::mpsc;
+
+use super::run::Pace;
 
 /// Bounds of the lead, from the measurements behind the design.
 const LEAD_MIN: Nanos = Nanos(100_000);
@@ -130,7 +133,7 @@ pub async fn pace_in_task(
     instants: &[Nanos],
     guard: &Guard,
     clock: &dyn Clock,
-    due: impl AsyncFn(usize),
+    announce: &mpsc::Sender<Pace>,
 ) -> PaceEnd {
     let mut announced = 0;
     while let Some(&instant) = instants.get(announced) {
@@ -143,7 +146,7 @@ pub async fn pace_in_task(
             continue;
         }
         announced += due_by(start, &instants[announced..], clock.monotonic()).max(1);
-        due(announced).await;
+        let _ = announce.send(Pace::Due(announced)).await;
     }
     PaceEnd::Complete
 }

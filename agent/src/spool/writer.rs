@@ -77,6 +77,12 @@ impl SpoolWriter {
         Ok(Self { refused: 0, spool: written, shell })
     }
 
+    /// Where it writes to.
+    #[must_use]
+    pub fn spool(&self) -> &Arc<Spool> {
+        &self.spool
+    }
+
     /// Hands a trace over. Never waits; false when the writer is too far behind, and the trace is lost.
     pub fn push(&mut self, trace: Trace) -> bool {
         let message = Message::Trace(Box::new(trace));

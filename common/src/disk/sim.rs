@@ -126,6 +126,18 @@ impl SimDisk {
         self.state().fuse = Some(changes);
     }
 
+    /// Whether the power has gone by [`SimDisk::set_fuse`].
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.state().fuse == Some(0)
+    }
+
+    /// Bytes that the files hold in all.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.state().files.values().map(|f| f.content.len() as u64).sum()
+    }
+
     /// Power loss: of what was not synced a random part survives (see [`SimDisk`]). Open files answer errors from now
     /// on.
     pub fn crash(&self, random: &mut Stream) {

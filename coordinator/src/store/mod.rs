@@ -50,7 +50,7 @@ pub use series::AgentSeries;
 pub use slowness::Slowness;
 pub use telemetry::TelemetrySink;
 
-pub(crate) use recovery::Marks;
+pub use recovery::Marks;
 pub(crate) use segments::SegmentWriter;
 
 use self::sled::SledIndex;

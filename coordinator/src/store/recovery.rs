@@ -31,7 +31,7 @@ pub(super) const START: Cursor = Cursor { file: 1, offset: 0 };
 const BATCH_CHANGES: usize = if cfg!(test) { 3 } else { 1024 };
 
 /// Marks: the next sequence number expected of each agent process.
-pub(crate) type Marks = BTreeMap<(AgentName, Incarnation), Seq>;
+pub type Marks = BTreeMap<(AgentName, Incarnation), Seq>;
 
 /// Notes the format in a new index, and refuses another one.
 pub(super) fn check_format(index: &dyn Index) -> Result<(), IndexError> {

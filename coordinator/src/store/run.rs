@@ -139,7 +139,7 @@ impl RunStore {
     }
 
     /// The marks of all agent processes that have stored something.
-    pub(crate) fn marks(&self) -> Result<Marks, StoreError> {
+    pub fn marks(&self) -> Result<Marks, StoreError> {
         Ok(recovery::load_marks(self.index(), self.id())?)
     }
 

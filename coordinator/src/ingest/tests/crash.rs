@@ -148,7 +148,8 @@ impl World {
             // As the thread does when it ends.
             let (sender, receiver) = tokio::sync::mpsc::channel(1);
             drop(sender);
-            writer.run(receiver);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(writer.run(receiver));
         }
     }
 

@@ -1,0 +1,128 @@
+//! What is done to a fleet, drawn from the seed: what, to whom, and when by what the coordinator is doing then.
+
+use common::seed::{Seed, Stream};
+
+use crate::ledger::Doing;
+
+/// Something that is done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// An agent's process ends; with `power`, its host does, and the disk loses what was not synced. It is back later.
+    KillAgent { agent: usize, power: bool, down_ms: u64 },
+    /// After so many changes more an agent's disk takes nothing, as at the moment at which the power goes; then it goes.
+    FuseAgent { agent: usize, changes: u64, down_ms: u64 },
+    /// The coordinator's process or host ends; with `index`, its index is lost, too.
+    KillCoordinator { power: bool, index: bool, down_ms: u64 },
+    /// As [`Fault::FuseAgent`].
+    FuseCoordinator { changes: u64, down_ms: u64 },
+    /// Nothing passes between an agent and the coordinator for a while. What was on its way comes then, or never.
+    Cut { agent: usize, lasts_ms: u64, drops: bool },
+    /// A link that takes long, and is then cut.
+    SlowThenCut { agent: usize, latency_ms: u64, slow_ms: u64, cut_ms: u64 },
+    /// A link that takes long for a while.
+    SlowLink { agent: usize, latency_ms: u64, lasts_ms: u64 },
+    /// The coordinator's disk takes long for a while.
+    SlowStore { each_ms: u64, lasts_ms: u64 },
+    /// A disk is full for a while.
+    FullSpool { agent: usize, lasts_ms: u64 },
+    /// The same of the coordinator.
+    FullStore { lasts_ms: u64 },
+    /// A wall clock jumps.
+    StepWall { host: usize, by_s: i64 },
+}
+
+impl Fault {
+    /// A name for the table.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::KillAgent { power: false, .. } => "kill -9 of an agent",
+            Self::KillAgent { power: true, .. } => "power loss of an agent's host",
+            Self::FuseAgent { .. } => "power loss of an agent's host between two writes",
+            Self::KillCoordinator { power: false, index: false, .. } => "kill -9 of the coordinator",
+            Self::KillCoordinator { power: true, index: false, .. } => "power loss of the coordinator's host",
+            Self::KillCoordinator { index: true, .. } => "kill -9 of the coordinator, index lost",
+            Self::FuseCoordinator { .. } => "power loss of the coordinator's host between two writes",
+            Self::Cut { lasts_ms, .. } if *lasts_ms < 15_000 => "cut link, shorter than the lease",
+            Self::Cut { .. } => "cut link, longer than the lease",
+            Self::SlowThenCut { .. } => "slow link, then cut",
+            Self::SlowLink { .. } => "slow link",
+            Self::SlowStore { .. } => "slow disk of the coordinator",
+            Self::FullSpool { .. } => "full disk of an agent",
+            Self::FullStore { .. } => "full disk of the coordinator",
+            Self::StepWall { .. } => "wall clock steps",
+        }
+    }
+
+    /// The agent that it happens to.
+    pub fn agent(&self) -> Option<usize> {
+        match self {
+            Self::KillAgent { agent, .. }
+            | Self::FuseAgent { agent, .. }
+            | Self::Cut { agent, .. }
+            | Self::SlowThenCut { agent, .. }
+            | Self::SlowLink { agent, .. }
+            | Self::FullSpool { agent, .. } => Some(*agent),
+            _ => None,
+        }
+    }
+}
+
+/// A fault and its moment: so long after the coordinator is doing this for the first time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// What it waits for.
+    pub doing: Doing,
+    /// And then.
+    pub after_ms: u64,
+    /// What is done.
+    pub fault: Fault,
+}
+
+/// So many agents, and what is done.
+pub fn draw(seed: Seed) -> (usize, Vec<Planned>) {
+    let mut random = seed.stream("faults");
+    let agents = 3 + random.below(3) as usize;
+    let count = 1 + random.below(4);
+    let faults = (0..count).map(|_| planned(&mut random, agents)).collect();
+    (agents, faults)
+}
+
+fn planned(random: &mut Stream, agents: usize) -> Planned {
+    let fault = fault(random, agents);
+    let (doing, most_ms) = match random.below(10) {
+        0 => (Doing::Joining, 800),
+        1 => (Doing::Preparing, 1_500),
+        2 => (Doing::Armed, 1_500),
+        3 => (Doing::Closing, 2_500),
+        4 => (Doing::Collecting, 400),
+        _ => (Doing::Running, 60_000),
+    };
+    Planned { doing, after_ms: random.below(most_ms), fault }
+}
+
+fn fault(random: &mut Stream, agents: usize) -> Fault {
+    let agent = random.below(agents as u64) as usize;
+    let down_ms = 200 + random.below(25_000);
+    match random.below(16) {
+        0 | 1 => Fault::KillAgent { agent, power: false, down_ms },
+        2 => Fault::KillAgent { agent, power: true, down_ms },
+        3 => Fault::FuseAgent { agent, changes: random.below(40), down_ms },
+        4 => Fault::KillCoordinator { power: false, index: false, down_ms: 200 + random.below(30_000) },
+        5 => Fault::KillCoordinator { power: true, index: false, down_ms },
+        6 => Fault::KillCoordinator { power: random.below(2) > 0, index: true, down_ms },
+        7 | 8 => Fault::FuseCoordinator { changes: random.below(60), down_ms },
+        9 => Fault::Cut { agent, lasts_ms: 500 + random.below(13_000), drops: random.below(3) == 0 },
+        10 => Fault::Cut { agent, lasts_ms: 16_000 + random.below(25_000), drops: random.below(3) == 0 },
+        11 => Fault::SlowThenCut {
+            agent,
+            latency_ms: 1_500 + random.below(2_500),
+            slow_ms: 8_000 + random.below(10_000),
+            cut_ms: 16_000 + random.below(20_000),
+        },
+        12 => Fault::SlowLink { agent, latency_ms: 200 + random.below(2_500), lasts_ms: 1_000 + random.below(30_000) },
+        13 => Fault::SlowStore { each_ms: 50 + random.below(4_000), lasts_ms: 2_000 + random.below(30_000) },
+        14 if random.below(2) == 0 => Fault::FullSpool { agent, lasts_ms: 500 + random.below(20_000) },
+        14 => Fault::FullStore { lasts_ms: 500 + random.below(20_000) },
+        _ => Fault::StepWall { host: random.below(agents as u64 + 1) as usize, by_s: random.below(400_000) as i64 - 200_000 },
+    }
+}

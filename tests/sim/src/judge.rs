@@ -1,0 +1,325 @@
+//! What must hold, whatever was done.
+//!
+//! - Every arrival of every trial on record has exactly one trace, in the report and in the store.
+//! - No arrival was sent twice, and none after its trial was sealed.
+//! - A trace that is real says what the engine saw; a trial with one that is made up is invalid.
+//! - What was acknowledged is stored, and what was spooled is on the disk, after any crash.
+//! - What an agent that is there holds of an arrival is what is reported of it.
+//! - Every planned trial was sent to its end, with the schedule that it always has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use agent::spool::held;
+use anyhow::Context;
+use common::ids::{AgentName, Digest, Epoch, RunId, Seq, TrialId};
+use common::trace::segment::Block;
+use coordinator::kept::{KeptRun, KeptTrial};
+use coordinator::store::{RunStore, Store};
+use serde_json::Value;
+
+use crate::hosts::{AgentHost, CoordinatorHost, SPOOL, result};
+use crate::ledger::{Facts, Ledger, Sent};
+
+/// What was found at the end of a run.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// What does not hold.
+    pub broken: Vec<String>,
+    /// Arrivals.
+    pub arrivals: u64,
+    /// Of them, those of unknown fate.
+    pub unknown: u64,
+}
+
+/// Positions that an agent holds of each try of a trial.
+pub type Held = BTreeMap<(TrialId, Epoch), (Seq, Vec<u64>)>;
+
+/// What an agent's disk holds.
+pub fn spooled(host: &AgentHost) -> Held {
+    let mut all = Held::new();
+    let dir = Path::new(SPOOL);
+    let run: RunId = "simulated".parse().unwrap_or_else(|_| unreachable!("it is a name"));
+    for backlog in held::backlogs(&host.disk, dir, &host.name, &run).unwrap_or_default() {
+        let Some(first) = backlog.segments.first().and_then(held::Segment::first) else { continue };
+        let mut from = first;
+        while from < backlog.next() {
+            let Ok((blocks, next)) = backlog.read_from(&host.disk, from, usize::MAX) else { break };
+            for block in blocks.iter().filter_map(|bytes| Block::decode(bytes).ok()) {
+                let header = block.header();
+                let entry = all.entry((header.trial, header.epoch)).or_default();
+                entry.0 = entry.0.max(block.next_seq());
+                let facts = block.facts().unwrap_or_default();
+                entry.1.extend(facts.iter().map(|f| f.index.0));
+            }
+            if next <= from {
+                break;
+            }
+            from = next;
+        }
+    }
+    all
+}
+
+/// After a crash: what was synced is still there.
+pub fn survived(host: &AgentHost, before: &Held, ledger: &Ledger, at_ns: u64) {
+    let after = spooled(host);
+    let mut facts = ledger.facts();
+    let mut broken = Vec::new();
+    for spooling in facts.spools.iter().filter(|s| s.agent == host.name) {
+        let key = (spooling.trial, spooling.epoch);
+        // Sealed, and removed: nobody wants it any more.
+        let Some(_) = before.get(&key) else { continue };
+        let durable = *spooling.spool.durable().borrow();
+        let held = after.get(&key).map_or(Seq(0), |(next, _)| *next);
+        if held < durable {
+            broken.push(format!(
+                "agent {}: trial {} epoch {}: {durable} traces were synced, {held} are there after the crash",
+                host.name, spooling.trial, spooling.epoch
+            ));
+        }
+    }
+    facts.broken.extend(broken);
+    facts.crashes.push((host.name.clone(), at_ns));
+    for ((trial, epoch), (_, indexes)) in after {
+        facts.survived.insert((host.name.clone(), trial, epoch), indexes);
+    }
+}
+
+/// After a restart of the coordinator: what it had acknowledged is stored.
+pub fn acknowledged(run: &RunStore, kept: &KeptRun, ledger: &Ledger) -> anyhow::Result<Vec<String>> {
+    let marks = run.marks()?;
+    let mut broken = Vec::new();
+    for spooling in &ledger.facts().spools {
+        let delivered = spooling.spool.delivered();
+        let mark = marks.get(&(spooling.agent.clone(), spooling.incarnation)).copied().unwrap_or_default();
+        if delivered > mark && delivered > spooling.spool.first() {
+            broken.push(format!(
+                "agent {} was told that {delivered} traces are stored, and {mark} are (trial {})",
+                spooling.agent, spooling.trial
+            ));
+        }
+    }
+    for trial in kept.trials.iter().chain(&kept.open) {
+        for block in run.trial_blocks(trial.planned.trial, trial.epoch)? {
+            if let Err(e) = block {
+                broken.push(format!("trial {}: a stored block: {e}", trial.planned.trial));
+            }
+        }
+    }
+    Ok(broken)
+}
+
+/// A line of traces.jsonl.
+struct Line {
+    agent: String,
+    outcome: String,
+    synthetic: bool,
+    message: String,
+}
+
+fn lines(out: &Path) -> anyhow::Result<BTreeMap<(u32, u64), Vec<Line>>> {
+    let path = result(out, "traces.jsonl");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut all: BTreeMap<(u32, u64), Vec<Line>> = BTreeMap::new();
+    for line in text.lines() {
+        let value: Value = serde_json::from_str(line)?;
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        let key = (value["trial"].as_u64().unwrap_or(u64::MAX) as u32, value["index"].as_u64().unwrap_or(u64::MAX));
+        all.entry(key).or_default().push(Line {
+            agent: text("agent"),
+            outcome: text("outcome"),
+            synthetic: value["synthetic"] == true,
+            message: text("failure_message"),
+        });
+    }
+    Ok(all)
+}
+
+/// Judges a run that has come to its end.
+pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Result<Judged> {
+    let store = Store::with_index(
+        Path::new(crate::hosts::DATA),
+        std::sync::Arc::new(host.disk.clone()),
+        std::sync::Arc::new(host.index.clone()),
+    )?;
+    let run = store.run(&"simulated".parse()?)?;
+    let kept = KeptRun::read(&run)?;
+    let lines = lines(out)?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(result(out, "report.json"))?)?;
+    let facts = ledger.facts();
+    let mut judged = Judged::default();
+    for trial in &kept.trials {
+        let of_trial = Case { trial, lines: &lines, facts: &facts };
+        of_trial.books(&run, &mut judged)?;
+        of_trial.traces(&report, &mut judged);
+    }
+    let known: BTreeSet<u32> = kept.trials.iter().map(|t| t.planned.trial.0).collect();
+    for (trial, index) in lines.keys().filter(|(trial, _)| !known.contains(trial)) {
+        judged.broken.push(format!("a trace of trial {trial} arrival {index}, a trial that is not on record"));
+    }
+    judged.broken.extend(sends(&facts));
+    judged.broken.extend(whole(host, &kept));
+    Ok(judged)
+}
+
+struct Case<'a> {
+    trial: &'a KeptTrial,
+    lines: &'a BTreeMap<(u32, u64), Vec<Line>>,
+    facts: &'a Facts,
+}
+
+impl Case<'_> {
+    fn number(&self) -> u32 {
+        self.trial.planned.trial.0
+    }
+
+    /// One trace each, in the store and in the report.
+    fn books(&self, run: &RunStore, judged: &mut Judged) -> anyhow::Result<()> {
+        let mut stored: BTreeMap<u64, u64> = BTreeMap::new();
+        for block in run.trial_blocks(self.trial.planned.trial, self.trial.epoch)? {
+            for facts in block?.facts()? {
+                *stored.entry(facts.index.0).or_default() += 1;
+            }
+        }
+        for index in 0..self.trial.scheduled {
+            let (in_store, in_report) =
+                (stored.get(&index).copied().unwrap_or(0), self.lines.get(&(self.number(), index)).map_or(0, Vec::len));
+            if (in_store, in_report) != (1, 1) {
+                judged.broken.push(format!(
+                    "trial {} arrival {index}: {in_store} traces are stored, {in_report} reported",
+                    self.number()
+                ));
+            }
+        }
+        if stored.len() as u64 > self.trial.scheduled {
+            judged.broken.push(format!("trial {}: traces of arrivals that nobody scheduled", self.number()));
+        }
+        judged.arrivals += self.trial.scheduled;
+        Ok(())
+    }
+
+    fn sent(&self, index: u64) -> Option<&Sent> {
+        let of = |s: &&Sent| (s.trial, s.epoch, s.index) == (self.trial.planned.trial, self.trial.epoch, index);
+        self.facts.sent.iter().find(of)
+    }
+
+    /// What they say is what happened.
+    fn traces(&self, report: &Value, judged: &mut Judged) {
+        let number = self.number();
+        let mut made_up = 0;
+        for index in 0..self.trial.scheduled {
+            let Some(line) = self.lines.get(&(number, index)).and_then(|l| l.first()) else { continue };
+            let sent = self.sent(index);
+            let wrong = match (line.synthetic, sent) {
+                (true, sent) => {
+                    made_up += 1;
+                    judged.unknown += 1;
+                    self.made_up_wrongly(line, index, sent)
+                }
+                (false, None) => (line.outcome != "not_dispatched")
+                    .then(|| format!("it is reported as {}, and was never sent", line.outcome)),
+                (false, Some(sent)) => (Some(&line.outcome) != sent.outcome.as_ref() || sent.agent.as_str() != line.agent)
+                    .then(|| format!("it is reported as {} by {}, and was {:?} of {}", line.outcome, line.agent, sent.outcome, sent.agent)),
+            };
+            if let Some(wrong) = wrong {
+                judged.broken.push(format!("trial {number} arrival {index}: {wrong}"));
+            }
+        }
+        let of = |t: &&Value| t["trial"] == number;
+        let reported = report["trials"].as_array().and_then(|all| all.iter().find(of));
+        let Some(reported) = reported else {
+            judged.broken.push(format!("trial {number} is on record, and not in the report"));
+            return;
+        };
+        let verdict = reported["summary"]["validity"]["verdict"].as_str().unwrap_or_default();
+        if made_up > 0 && verdict != "invalid" {
+            judged.broken.push(format!("trial {number} is {verdict}, and {made_up} of its traces are made up"));
+        }
+    }
+
+    /// Why a trace should not have been made up, if it should not.
+    fn made_up_wrongly(&self, line: &Line, index: u64, sent: Option<&Sent>) -> Option<String> {
+        let agent: AgentName = line.agent.parse().ok()?;
+        if self.facts.full.contains(&agent) {
+            return None;
+        }
+        if line.message.contains("which is not so") || line.message.contains("are not complete") {
+            return Some(format!("its trace is made up ({}), and the agent was there", line.message));
+        }
+        if !line.message.contains("it holds no trace of this arrival") {
+            return None;
+        }
+        let key = (agent.clone(), self.trial.planned.trial, self.trial.epoch);
+        if self.facts.survived.get(&key).is_some_and(|held| held.contains(&index)) {
+            return Some("its trace is made up, and the agent's disk holds it".to_owned());
+        }
+        // A process that lives knows the fate of all that it sent.
+        let began = self.facts.sent.iter().filter(|s| s.epoch == self.trial.epoch).map(|s| s.at_ns).min()?;
+        let crashed = self.facts.crashes.iter().any(|(who, at)| *who == agent && *at >= began);
+        (sent.is_some() && !crashed).then(|| "its trace is made up, and the agent that sent it lived on".to_owned())
+    }
+}
+
+/// No arrival is sent twice, and none after its trial was sealed.
+fn sends(facts: &Facts) -> Vec<String> {
+    let mut seen: BTreeMap<(TrialId, u64), &Sent> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for sent in &facts.sent {
+        if let Some(before) = seen.insert((sent.trial, sent.index), sent) {
+            broken.push(format!(
+                "trial {} arrival {} was sent by {} and again by {}",
+                sent.trial, sent.index, before.agent, sent.agent
+            ));
+        }
+        if let Some(sealed) = facts.sealed.get(&sent.trial).filter(|sealed| **sealed < sent.at_ns) {
+            let late = (sent.at_ns - sealed) as f64 / 1e9;
+            broken.push(format!(
+                "trial {} arrival {} was sent by {} {late:.2} s after the trial was sealed",
+                sent.trial, sent.index, sent.agent
+            ));
+        }
+    }
+    broken
+}
+
+/// Every planned trial was sent to its end, with the schedule that it always has.
+fn whole(host: &CoordinatorHost, kept: &KeptRun) -> Vec<String> {
+    let mut broken = Vec::new();
+    for planned in &host.plan.trials {
+        let mut tries: Vec<&KeptTrial> = kept.trials.iter().filter(|t| t.planned.trial == planned.trial).collect();
+        while let Some(again) = tries.last().and_then(|l| kept.trials.iter().find(|t| t.planned.rerun_of == Some(l.planned.trial))) {
+            tries.push(again);
+        }
+        match tries.last() {
+            None => broken.push(format!("trial {} was never sent", planned.trial)),
+            Some(last) if !last.findings.is_empty() => {
+                broken.push(format!("the last try of trial {} is disturbed: {:?}", planned.trial, last.findings));
+            }
+            Some(_) => {}
+        }
+        let digests: BTreeSet<Digest> = tries.iter().map(|t| t.schedule_sha256).collect();
+        if digests.len() > 1 {
+            broken.push(format!("trial {}: its tries have different schedules", planned.trial));
+        }
+        let arrivals = host.plan.arrivals(planned.rate);
+        let schedule = common::schedule::Schedule::generate(&arrivals, planned.seed, host.plan.workload.rows.rows.len() as u32);
+        let Ok(schedule) = schedule.map(|s| common::schedule::digest(&s.arrivals)) else { continue };
+        if digests.iter().any(|digest| *digest != schedule) {
+            broken.push(format!("trial {}: its schedule is not the undisturbed one", planned.trial));
+        }
+    }
+    broken
+}
+
+/// A digest of all that happened.
+pub fn digest(facts: &Facts) -> String {
+    let mut text = String::new();
+    for sent in &facts.sent {
+        text.push_str(&format!("{sent:?}\n"));
+    }
+    for (at, told) in &facts.told {
+        text.push_str(&format!("{at} {told}\n"));
+    }
+    Digest::of(text.as_bytes()).to_string()
+}

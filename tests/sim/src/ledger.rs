@@ -1,0 +1,145 @@
+//! What really happened, as nobody in the fleet can know: every send, every answer of the engine, every process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent::spool::Spool;
+use common::ids::{AgentName, Epoch, Incarnation, TrialId};
+
+use crate::clock::true_ns;
+
+/// A request as the engine saw it.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    /// When, in true time.
+    pub at_ns: u64,
+    /// By whom.
+    pub agent: AgentName,
+    /// Of which trial.
+    pub trial: TrialId,
+    /// And try.
+    pub epoch: Epoch,
+    /// Position in the schedule.
+    pub index: u64,
+    /// How it ended; none when the agent was gone before.
+    pub outcome: Option<String>,
+}
+
+/// What the coordinator is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    /// Waiting for agents, trying the engine.
+    Joining,
+    /// A trial is being prepared.
+    Preparing,
+    /// All are ready; the start is near.
+    Armed,
+    /// Requests are sent.
+    Running,
+    /// The last traces are on their way; the books are closed.
+    Closing,
+    /// A trial of a coordinator that was lost is collected.
+    Collecting,
+    /// It is not there.
+    Down,
+}
+
+/// What an agent is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AgentDoing {
+    /// No trial.
+    Idle,
+    /// Its warm-up.
+    Preparing,
+    /// Waiting for the start.
+    Ready,
+    /// Sending.
+    Sending,
+    /// All is sent; what is spooled is being delivered.
+    Drained,
+    /// It is not there.
+    Down,
+}
+
+/// A spool that was opened.
+pub struct Spooling {
+    /// By whom.
+    pub agent: AgentName,
+    /// By which process.
+    pub incarnation: Incarnation,
+    /// Of which trial.
+    pub trial: TrialId,
+    /// And try.
+    pub epoch: Epoch,
+    /// It.
+    pub spool: Arc<Spool>,
+}
+
+/// How a coordinator's process ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// With a report, and nothing is left to be sent.
+    Done,
+    /// With this error.
+    Failed(String),
+}
+
+/// The facts.
+#[derive(Default)]
+pub struct Facts {
+    /// Every request.
+    pub sent: Vec<Sent>,
+    /// Every spool.
+    pub spools: Vec<Spooling>,
+    /// What the coordinator is doing, and the trial that it is about.
+    pub doing: Option<(Doing, u32)>,
+    /// What each agent is doing.
+    pub agents: BTreeMap<AgentName, AgentDoing>,
+    /// When each trial was sealed, in true time.
+    pub sealed: BTreeMap<TrialId, u64>,
+    /// What is known to be on an agent's disk after a crash: positions of a try.
+    pub survived: BTreeMap<(AgentName, TrialId, Epoch), Vec<u64>>,
+    /// Agents whose disk was full: they may have lost traces, and said so.
+    pub full: BTreeSet<AgentName>,
+    /// When agents' processes were ended, in true time.
+    pub crashes: Vec<(AgentName, u64)>,
+    /// The coordinator's process has ended by itself.
+    pub ended: Option<Ended>,
+    /// What the operator was told, and by whom.
+    pub told: Vec<(u64, String)>,
+    /// Promises that were seen broken while it ran.
+    pub broken: Vec<String>,
+}
+
+/// The facts, shared by all hosts.
+#[derive(Clone, Default)]
+pub struct Ledger(Arc<Mutex<Facts>>, Arc<AtomicU64>);
+
+impl Ledger {
+    /// The facts.
+    pub fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True time.
+    pub fn now_ns(&self) -> u64 {
+        true_ns(&self.1)
+    }
+
+    /// Something to tell whoever looks at a failing seed.
+    pub fn tell(&self, text: impl Into<String>) {
+        let at = self.now_ns();
+        self.facts().told.push((at, text.into()));
+    }
+
+    /// The coordinator goes on to something else.
+    pub fn doing(&self, doing: Doing, trial: u32) {
+        self.facts().doing = Some((doing, trial));
+    }
+
+    /// An agent does.
+    pub fn agent(&self, agent: &AgentName, doing: AgentDoing) {
+        self.facts().agents.insert(agent.clone(), doing);
+    }
+}
