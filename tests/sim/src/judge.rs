@@ -159,7 +159,7 @@ pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Res
         judged.broken.push(format!("a trace of trial {trial} arrival {index}, a trial that is not on record"));
     }
     judged.broken.extend(sends(&facts));
-    judged.broken.extend(whole(host, &kept));
+    judged.broken.extend(whole(host, &kept, &facts.full));
     Ok(judged)
 }
 
@@ -284,7 +284,7 @@ fn sends(facts: &Facts) -> Vec<String> {
 }
 
 /// Every planned trial was sent to its end, with the schedule that it always has.
-fn whole(host: &CoordinatorHost, kept: &KeptRun) -> Vec<String> {
+fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> Vec<String> {
     let mut broken = Vec::new();
     for planned in &host.plan.trials {
         let mut tries: Vec<&KeptTrial> = kept.trials.iter().filter(|t| t.planned.trial == planned.trial).collect();
@@ -293,10 +293,12 @@ fn whole(host: &CoordinatorHost, kept: &KeptRun) -> Vec<String> {
         }
         match tries.last() {
             None => broken.push(format!("trial {} was never sent", planned.trial)),
-            Some(last) if !last.findings.is_empty() => {
+            // Plainly invalid: an agent that was there could not keep its traces. Whether to send it again is the operator's
+            // to say.
+            Some(last) if last.findings.iter().all(|f| f.agent.as_ref().is_some_and(|a| full.contains(a))) => {}
+            Some(last) => {
                 broken.push(format!("the last try of trial {} is disturbed: {:?}", planned.trial, last.findings));
             }
-            Some(_) => {}
         }
         let digests: BTreeSet<Digest> = tries.iter().map(|t| t.schedule_sha256).collect();
         if digests.len() > 1 {

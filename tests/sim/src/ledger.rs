@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::spool::Spool;
 use common::ids::{AgentName, Epoch, Incarnation, TrialId};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::true_ns;
 
@@ -27,7 +28,7 @@ pub struct Sent {
 }
 
 /// What the coordinator is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Doing {
     /// Waiting for agents, trying the engine.
     Joining,
@@ -46,7 +47,7 @@ pub enum Doing {
 }
 
 /// What an agent is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AgentDoing {
     /// No trial.
     Idle,

@@ -1,9 +1,9 @@
 //! `sim`: runs seeds, side by side, and says what was done and what did not hold.
 
 use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 
 use clap::Parser;
@@ -38,6 +38,12 @@ struct Options {
     /// End at the first seed that fails
     #[arg(long)]
     first: bool,
+    /// How this program starts itself: tells what came of each seed in JSON
+    #[arg(long, hide = true)]
+    worker: bool,
+    /// From one seed to the next
+    #[arg(long, hide = true, default_value_t = 1)]
+    step: usize,
 }
 
 thread_local! {
@@ -54,35 +60,20 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    std::panic::set_hook(Box::new(|info| PANICS.with_borrow_mut(|all| all.push(info.to_string()))));
-    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let (results, found) = mpsc::sync_channel::<(u64, Found)>(64);
-    let next = AtomicU64::new(options.from);
-    let (end, most) = (AtomicU64::new(0), options.from.saturating_add(options.seeds));
+    if options.worker {
+        return work(&options, sabotage);
+    }
     let mut table = Table::default();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            let (results, next, end, options) = (results.clone(), &next, &end, &options);
-            scope.spawn(move || {
-                break_promise(sabotage);
-                while end.load(Ordering::Relaxed) == 0 {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= most || results.send((seed, one(seed, options))).is_err() {
-                        return;
-                    }
-                }
-            });
+    let mut workers = Workers::start(&options);
+    while let Some((seed, found)) = workers.next() {
+        let failed = !found.broken.is_empty();
+        report(seed, &found, &options);
+        table.add(seed, found);
+        if failed && (options.first || sabotage.is_some()) {
+            break;
         }
-        drop(results);
-        for (seed, found) in found {
-            let failed = !found.broken.is_empty();
-            report(seed, &found, &options);
-            table.add(seed, found);
-            if failed && (options.first || sabotage.is_some()) {
-                end.store(1, Ordering::Relaxed);
-            }
-        }
-    });
+    }
+    workers.end();
     print!("{}", table.render());
     match (sabotage, table.failed().is_empty()) {
         (None, true) => ExitCode::SUCCESS,
@@ -96,6 +87,75 @@ fn main() -> ExitCode {
         }
         (None, false) => ExitCode::FAILURE,
     }
+}
+
+/// Runs seeds and tells what came of each, a line each.
+fn work(options: &Options, sabotage: Option<Sabotage>) -> ExitCode {
+    std::panic::set_hook(Box::new(|info| PANICS.with_borrow_mut(|all| all.push(info.to_string()))));
+    break_promise(sabotage);
+    for seed in (options.from..options.from.saturating_add(options.seeds)).step_by(options.step) {
+        let Ok(line) = serde_json::to_string(&(seed, one(seed, options))) else { return ExitCode::FAILURE };
+        println!("{line}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Processes that run seeds: tasks of a process have numbers that all its threads count, and on which the order of things
+/// depends.
+struct Workers {
+    children: Vec<Child>,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Workers {
+    fn start(options: &Options) -> Self {
+        let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let jobs = jobs.clamp(1, usize::try_from(options.seeds).unwrap_or(usize::MAX).max(1));
+        let (sender, lines) = mpsc::sync_channel(64);
+        let mut children = Vec::new();
+        for number in 0..jobs as u64 {
+            let Ok(mut child) = command(options, number, jobs).stdout(Stdio::piped()).spawn() else { continue };
+            if let Some(out) = child.stdout.take() {
+                let sender = sender.clone();
+                std::thread::spawn(move || {
+                    BufReader::new(out).lines().map_while(Result::ok).for_each(|line| _ = sender.send(line));
+                });
+            }
+            children.push(child);
+        }
+        Self { children, lines }
+    }
+
+    fn next(&mut self) -> Option<(u64, Found)> {
+        loop {
+            let line = self.lines.recv().ok()?;
+            match serde_json::from_str(&line) {
+                Ok(found) => return Some(found),
+                Err(_) => println!("{line}"),
+            }
+        }
+    }
+
+    fn end(self) {
+        drop(self.lines);
+        for mut child in self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// This program, as one of so many workers.
+fn command(options: &Options, number: u64, jobs: usize) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "sim".into()));
+    let seeds = options.seeds.saturating_sub(number);
+    command.args(["--worker", "--from", &(options.from + number).to_string(), "--seeds", &seeds.to_string()]);
+    command.args(["--step", &jobs.to_string()]);
+    command.args(options.sabotage.iter().flat_map(|what| ["--sabotage", what]));
+    for (flag, given) in [("--undisturbed", options.undisturbed), ("--twice", options.twice)] {
+        command.args(given.then_some(flag));
+    }
+    command
 }
 
 fn promise(name: &str) -> Result<Sabotage, String> {
@@ -144,6 +204,9 @@ fn report(seed: u64, found: &Found, options: &Options) {
         for (at, told) in &found.told {
             println!("{:>10.3} s  {told}", *at as f64 / 1e9);
         }
+    }
+    if options.story {
+        println!("seed {seed}: {} s of virtual time, digest {}", found.seconds, found.digest);
     }
     if !found.broken.is_empty() {
         let of = options.sabotage.as_ref().map_or_else(String::new, |s| format!(" --sabotage {s}"));

@@ -15,9 +15,9 @@ pub struct Table {
     unknown: u64,
     seconds: u64,
     /// Seeds, by fault and what the coordinator was doing.
-    by_doing: BTreeMap<(&'static str, Doing), u64>,
+    by_doing: BTreeMap<(String, Doing), u64>,
     /// Seeds, by fault and what the agent that it happened to was doing.
-    by_agent: BTreeMap<(&'static str, AgentDoing), u64>,
+    by_agent: BTreeMap<(String, AgentDoing), u64>,
 }
 
 const DOINGS: [Doing; 7] = [
@@ -49,9 +49,9 @@ impl Table {
         self.arrivals += found.arrivals;
         self.unknown += found.unknown;
         self.seconds += found.seconds;
-        let doings: BTreeSet<_> = found.done.iter().map(|(what, doing, _)| (*what, *doing)).collect();
+        let doings: BTreeSet<_> = found.done.iter().map(|(what, doing, _)| (what.clone(), *doing)).collect();
         doings.into_iter().for_each(|key| *self.by_doing.entry(key).or_default() += 1);
-        let agents: BTreeSet<_> = found.done.iter().filter_map(|(what, _, of)| Some((*what, (*of)?))).collect();
+        let agents: BTreeSet<_> = found.done.iter().filter_map(|(what, _, of)| Some((what.clone(), (*of)?))).collect();
         agents.into_iter().for_each(|key| *self.by_agent.entry(key).or_default() += 1);
     }
 
@@ -90,11 +90,11 @@ fn header(text: &mut String, columns: impl Iterator<Item = String>) {
     let _ = writeln!(text, "| --- |{}", " ---: |".repeat(columns.len()));
 }
 
-fn rows<T: Ord + Copy>(text: &mut String, counts: &BTreeMap<(&'static str, T), u64>, columns: &[T]) {
-    let faults: BTreeSet<&str> = counts.keys().map(|(what, _)| *what).collect();
+fn rows<T: Ord + Copy>(text: &mut String, counts: &BTreeMap<(String, T), u64>, columns: &[T]) {
+    let faults: BTreeSet<&str> = counts.keys().map(|(what, _)| what.as_str()).collect();
     for fault in faults {
         let cells: Vec<String> =
-            columns.iter().map(|c| counts.get(&(fault, *c)).map_or_else(|| "–".to_owned(), u64::to_string)).collect();
+            columns.iter().map(|c| counts.get(&(fault.to_owned(), *c)).map_or_else(|| "–".to_owned(), u64::to_string)).collect();
         let _ = writeln!(text, "| {fault} | {} |", cells.join(" | "));
     }
 }
