@@ -100,7 +100,7 @@ EXTERNAL = {
     | DEV_TOOLS,
     "cluster": {"clap", "rustix", "serde"} | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
-    "sim": {"anyhow", "clap", "hyper-util", "serde", "tokio", "tonic", "tower"} | DEV_TOOLS,
+    "sim": {"anyhow", "clap", "hyper-util", "serde", "tokio", "tonic", "tower", "tracing-subscriber"} | DEV_TOOLS,
     "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     # The fakes play NVIDIA's libraries: of the wrappers, one takes the layouts of structs, and the tests are clients.
     "fake-nvml": {"libloading", "nvml-wrapper", "nvml-wrapper-sys", "rustix", "serde"} | DEV_TOOLS,

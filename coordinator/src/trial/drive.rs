@@ -46,6 +46,10 @@ pub trait Watch {
     fn ready(&mut self, warnings: &[String]);
     /// It will start this long from now.
     fn starting(&mut self, lead: Nanos);
+    /// An agent is taken for lost now.
+    fn lost(&mut self, agent: &AgentName, reason: &str) {
+        let _ = (agent, reason);
+    }
     /// Counters of the fleet, this long after the start.
     fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Progress>);
 }
@@ -89,7 +93,10 @@ pub async fn drive<E>(
                 {
                     Event::EngineDied(format!("agent {agent}, which launched it, is lost: {reason}"))
                 }
-                Change::Lost(agent, reason) => Event::Lost(agent, reason),
+                Change::Lost(agent, reason) => {
+                    watch.lost(&agent, &reason);
+                    Event::Lost(agent, reason)
+                }
                 Change::Joined(agent) => {
                     // Back over a new connection: what it was told last may have been lost with the old one.
                     if let Some(order) = &told {

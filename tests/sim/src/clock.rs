@@ -8,10 +8,17 @@ use common::ids::Nanos;
 /// Nanoseconds since the simulation began, by a clock that nobody has.
 pub fn true_ns(last: &AtomicU64) -> u64 {
     match turmoil::sim_elapsed() {
-        Some(elapsed) => last.fetch_max(elapsed.as_nanos() as u64, Ordering::Relaxed).max(elapsed.as_nanos() as u64),
+        Some(elapsed) => {
+            last.fetch_max(elapsed.as_nanos() as u64, Ordering::Relaxed).max(elapsed.as_nanos() as u64)
+        }
         // Outside of every host: while one is being torn down.
         None => last.load(Ordering::Relaxed),
     }
+}
+
+/// Virtual time, in seconds.
+pub fn elapsed_seconds() -> f64 {
+    turmoil::sim_elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
 
 /// A host's clocks.

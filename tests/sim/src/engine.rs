@@ -12,7 +12,9 @@ use common::clock::Clock;
 use common::fleet::Health;
 use common::ids::{AgentName, Epoch, Nanos, TrialId};
 use common::seed::Seed;
-use common::trace::{Channel, Clocks, ContentEvent, Failure, FailureKind, Outcome, OutputTokens, TokenSource, Trace};
+use common::trace::{
+    Channel, Clocks, ContentEvent, Failure, FailureKind, Outcome, OutputTokens, TokenSource, Trace,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -103,7 +105,8 @@ impl Engine for VirtualEngine {
         let facts = &mut trace.facts;
         facts.data_events = trace.clocks.content.len() as u32;
         facts.done_seen = outcome.is_success();
-        facts.output_tokens = OutputTokens { count: Some(u64::from(facts.data_events)), source: TokenSource::Usage };
+        facts.output_tokens =
+            OutputTokens { count: Some(u64::from(facts.data_events)), source: TokenSource::Usage };
         facts.http_status = headers.map(|_| 200);
         facts.request_bytes = body.len() as u64;
         facts.waited_for_permit = waited_for_permit;

@@ -17,8 +17,10 @@ pub enum Fault {
     FuseCoordinator { changes: u64, down_ms: u64 },
     /// Nothing passes between an agent and the coordinator for a while. What was on its way comes then, or never.
     Cut { agent: usize, lasts_ms: u64, drops: bool },
-    /// A link that takes long, and is then cut.
-    SlowThenCut { agent: usize, latency_ms: u64, slow_ms: u64, cut_ms: u64 },
+    /// A link that takes long; then nothing of what the agent says arrives any more, or nothing passes at all.
+    SlowThenCut { agent: usize, latency_ms: u64, slow_ms: u64, cut_ms: u64, one_way: bool },
+    /// The coordinator's disk takes very long, and meanwhile a connection breaks: what is on its way is sent again.
+    SlowStoreAndCut { agent: usize, each_ms: u64, lasts_ms: u64 },
     /// A link that takes long for a while.
     SlowLink { agent: usize, latency_ms: u64, lasts_ms: u64 },
     /// The coordinator's disk takes long for a while.
@@ -46,6 +48,7 @@ impl Fault {
             Self::Cut { .. } => "cut link, longer than the lease",
             Self::SlowThenCut { .. } => "slow link, then cut",
             Self::SlowLink { .. } => "slow link",
+            Self::SlowStoreAndCut { .. } => "slow disk of the coordinator, and a broken connection",
             Self::SlowStore { .. } => "slow disk of the coordinator",
             Self::FullSpool { .. } => "full disk of an agent",
             Self::FullStore { .. } => "full disk of the coordinator",
@@ -61,6 +64,7 @@ impl Fault {
             | Self::Cut { agent, .. }
             | Self::SlowThenCut { agent, .. }
             | Self::SlowLink { agent, .. }
+            | Self::SlowStoreAndCut { agent, .. }
             | Self::FullSpool { agent, .. } => Some(*agent),
             _ => None,
         }
@@ -90,6 +94,10 @@ pub fn draw(seed: Seed) -> (usize, Vec<Planned>) {
 fn planned(random: &mut Stream, agents: usize) -> Planned {
     let fault = fault(random, agents);
     let (doing, most_ms) = match random.below(10) {
+        // It takes half a trial until somebody is taken for lost.
+        _ if matches!(fault, Fault::SlowThenCut { .. }) => (Doing::Running, 6_000),
+        // What is on its way for long has to be there.
+        _ if matches!(fault, Fault::SlowStoreAndCut { .. }) => (Doing::Running, 12_000),
         0 => (Doing::Joining, 800),
         1 => (Doing::Preparing, 1_500),
         2 => (Doing::Armed, 1_500),
@@ -103,7 +111,7 @@ fn planned(random: &mut Stream, agents: usize) -> Planned {
 fn fault(random: &mut Stream, agents: usize) -> Fault {
     let agent = random.below(agents as u64) as usize;
     let down_ms = 200 + random.below(25_000);
-    match random.below(16) {
+    match random.below(18) {
         0 | 1 => Fault::KillAgent { agent, power: false, down_ms },
         2 => Fault::KillAgent { agent, power: true, down_ms },
         3 => Fault::FuseAgent { agent, changes: random.below(40), down_ms },
@@ -113,16 +121,29 @@ fn fault(random: &mut Stream, agents: usize) -> Fault {
         7 | 8 => Fault::FuseCoordinator { changes: random.below(60), down_ms },
         9 => Fault::Cut { agent, lasts_ms: 500 + random.below(13_000), drops: random.below(3) == 0 },
         10 => Fault::Cut { agent, lasts_ms: 16_000 + random.below(25_000), drops: random.below(3) == 0 },
-        11 => Fault::SlowThenCut {
+        11 | 16 => Fault::SlowThenCut {
             agent,
-            latency_ms: 1_500 + random.below(2_500),
-            slow_ms: 8_000 + random.below(10_000),
+            latency_ms: 2_000 + random.below(1_900),
+            slow_ms: 4_000 + random.below(5_000),
             cut_ms: 16_000 + random.below(20_000),
+            one_way: random.below(4) > 0,
         },
-        12 => Fault::SlowLink { agent, latency_ms: 200 + random.below(2_500), lasts_ms: 1_000 + random.below(30_000) },
+        12 => Fault::SlowLink {
+            agent,
+            latency_ms: 200 + random.below(2_500),
+            lasts_ms: 1_000 + random.below(30_000),
+        },
         13 => Fault::SlowStore { each_ms: 50 + random.below(4_000), lasts_ms: 2_000 + random.below(30_000) },
+        15 => Fault::SlowStoreAndCut {
+            agent,
+            each_ms: 20_000 + random.below(20_000),
+            lasts_ms: 20_000 + random.below(20_000),
+        },
         14 if random.below(2) == 0 => Fault::FullSpool { agent, lasts_ms: 500 + random.below(20_000) },
         14 => Fault::FullStore { lasts_ms: 500 + random.below(20_000) },
-        _ => Fault::StepWall { host: random.below(agents as u64 + 1) as usize, by_s: random.below(400_000) as i64 - 200_000 },
+        _ => Fault::StepWall {
+            host: random.below(agents as u64 + 1) as usize,
+            by_s: random.below(400_000) as i64 - 200_000,
+        },
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent::session::{self, AgentConfig, Dial};
 use common::disk::SimDisk;
 use common::fleet::{HostFacts, Introduction, Progress};
-use common::ids::{AgentName, Incarnation, Nanos, RunId};
+use common::ids::{AgentName, Incarnation, Nanos, RunId, TrialId};
 use common::seed::Seed;
 use coordinator::fleet::{EVENTS, Fleet};
 use coordinator::kept::{KeptCommand, KeptRun};
@@ -212,6 +212,16 @@ impl Watch for SimUi {
     }
 
     fn starting(&mut self, _: Nanos) {}
+
+    fn lost(&mut self, agent: &AgentName, reason: &str) {
+        let at = self.ledger.now_ns();
+        self.ledger.tell(format!("agent {agent} is taken for lost: {reason}"));
+        let mut facts = self.ledger.facts();
+        let trial = TrialId(self.trial);
+        if let Some(epoch) = facts.spools.iter().filter(|s| s.trial == trial).map(|s| s.epoch).max() {
+            facts.lost.push((agent.clone(), epoch, at));
+        }
+    }
 
     fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Progress>) {
         if since_start == Nanos::ZERO {

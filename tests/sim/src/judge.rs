@@ -12,8 +12,9 @@ use std::path::Path;
 
 use agent::spool::held;
 use anyhow::Context;
+use common::disk::Disk;
 use common::ids::{AgentName, Digest, Epoch, RunId, Seq, TrialId};
-use common::trace::segment::Block;
+use common::trace::segment::{Block, scan};
 use coordinator::kept::{KeptRun, KeptTrial};
 use coordinator::store::{RunStore, Store};
 use serde_json::Value;
@@ -41,7 +42,7 @@ pub fn spooled(host: &AgentHost) -> Held {
     let dir = Path::new(SPOOL);
     let run: RunId = "simulated".parse().unwrap_or_else(|_| unreachable!("it is a name"));
     for backlog in held::backlogs(&host.disk, dir, &host.name, &run).unwrap_or_default() {
-        let Some(first) = backlog.segments.first().and_then(held::Segment::first) else { continue };
+        let Some(first) = backlog.segments.iter().find_map(held::Segment::first) else { continue };
         let mut from = first;
         while from < backlog.next() {
             let Ok((blocks, next)) = backlog.read_from(&host.disk, from, usize::MAX) else { break };
@@ -72,7 +73,7 @@ pub fn survived(host: &AgentHost, before: &Held, ledger: &Ledger, at_ns: u64) {
         let Some(_) = before.get(&key) else { continue };
         let durable = *spooling.spool.durable().borrow();
         let held = after.get(&key).map_or(Seq(0), |(next, _)| *next);
-        if held < durable {
+        if held < durable && durable > spooling.spool.first() {
             broken.push(format!(
                 "agent {}: trial {} epoch {}: {durable} traces were synced, {held} are there after the crash",
                 host.name, spooling.trial, spooling.epoch
@@ -125,7 +126,8 @@ fn lines(out: &Path) -> anyhow::Result<BTreeMap<(u32, u64), Vec<Line>>> {
     for line in text.lines() {
         let value: Value = serde_json::from_str(line)?;
         let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let key = (value["trial"].as_u64().unwrap_or(u64::MAX) as u32, value["index"].as_u64().unwrap_or(u64::MAX));
+        let key =
+            (value["trial"].as_u64().unwrap_or(u64::MAX) as u32, value["index"].as_u64().unwrap_or(u64::MAX));
         all.entry(key).or_default().push(Line {
             agent: text("agent"),
             outcome: text("outcome"),
@@ -156,8 +158,11 @@ pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Res
     }
     let known: BTreeSet<u32> = kept.trials.iter().map(|t| t.planned.trial.0).collect();
     for (trial, index) in lines.keys().filter(|(trial, _)| !known.contains(trial)) {
-        judged.broken.push(format!("a trace of trial {trial} arrival {index}, a trial that is not on record"));
+        judged
+            .broken
+            .push(format!("a trace of trial {trial} arrival {index}, a trial that is not on record"));
     }
+    judged.broken.extend(stored_twice(host, &run));
     judged.broken.extend(sends(&facts));
     judged.broken.extend(whole(host, &kept, &facts.full));
     Ok(judged)
@@ -176,18 +181,20 @@ impl Case<'_> {
 
     /// One trace each, in the store and in the report.
     fn books(&self, run: &RunStore, judged: &mut Judged) -> anyhow::Result<()> {
-        let mut stored: BTreeMap<u64, u64> = BTreeMap::new();
+        // Real ones, and those that were made up: a real one replaces the other when it comes before the seal.
+        let mut stored: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for block in run.trial_blocks(self.trial.planned.trial, self.trial.epoch)? {
             for facts in block?.facts()? {
-                *stored.entry(facts.index.0).or_default() += 1;
+                let (real, made_up) = stored.entry(facts.index.0).or_default();
+                *if facts.synthetic { made_up } else { real } += 1;
             }
         }
         for index in 0..self.trial.scheduled {
-            let (in_store, in_report) =
-                (stored.get(&index).copied().unwrap_or(0), self.lines.get(&(self.number(), index)).map_or(0, Vec::len));
-            if (in_store, in_report) != (1, 1) {
+            let (real, made_up) = stored.get(&index).copied().unwrap_or_default();
+            let reported = self.lines.get(&(self.number(), index)).map_or(0, Vec::len);
+            if real > 1 || real + made_up == 0 || reported != 1 {
                 judged.broken.push(format!(
-                    "trial {} arrival {index}: {in_store} traces are stored, {in_report} reported",
+                    "trial {} arrival {index}: {real} traces and {made_up} made up are stored, {reported} reported",
                     self.number()
                 ));
             }
@@ -200,7 +207,8 @@ impl Case<'_> {
     }
 
     fn sent(&self, index: u64) -> Option<&Sent> {
-        let of = |s: &&Sent| (s.trial, s.epoch, s.index) == (self.trial.planned.trial, self.trial.epoch, index);
+        let of =
+            |s: &&Sent| (s.trial, s.epoch, s.index) == (self.trial.planned.trial, self.trial.epoch, index);
         self.facts.sent.iter().find(of)
     }
 
@@ -219,8 +227,14 @@ impl Case<'_> {
                 }
                 (false, None) => (line.outcome != "not_dispatched")
                     .then(|| format!("it is reported as {}, and was never sent", line.outcome)),
-                (false, Some(sent)) => (Some(&line.outcome) != sent.outcome.as_ref() || sent.agent.as_str() != line.agent)
-                    .then(|| format!("it is reported as {} by {}, and was {:?} of {}", line.outcome, line.agent, sent.outcome, sent.agent)),
+                (false, Some(sent)) => (Some(&line.outcome) != sent.outcome.as_ref()
+                    || sent.agent.as_str() != line.agent)
+                    .then(|| {
+                        format!(
+                            "it is reported as {} by {}, and was {:?} of {}",
+                            line.outcome, line.agent, sent.outcome, sent.agent
+                        )
+                    }),
             };
             if let Some(wrong) = wrong {
                 judged.broken.push(format!("trial {number} arrival {index}: {wrong}"));
@@ -234,7 +248,9 @@ impl Case<'_> {
         };
         let verdict = reported["summary"]["validity"]["verdict"].as_str().unwrap_or_default();
         if made_up > 0 && verdict != "invalid" {
-            judged.broken.push(format!("trial {number} is {verdict}, and {made_up} of its traces are made up"));
+            judged
+                .broken
+                .push(format!("trial {number} is {verdict}, and {made_up} of its traces are made up"));
         }
     }
 
@@ -257,11 +273,33 @@ impl Case<'_> {
         // A process that lives knows the fate of all that it sent.
         let began = self.facts.sent.iter().filter(|s| s.epoch == self.trial.epoch).map(|s| s.at_ns).min()?;
         let crashed = self.facts.crashes.iter().any(|(who, at)| *who == agent && *at >= began);
-        (sent.is_some() && !crashed).then(|| "its trace is made up, and the agent that sent it lived on".to_owned())
+        (sent.is_some() && !crashed)
+            .then(|| "its trace is made up, and the agent that sent it lived on".to_owned())
     }
 }
 
-/// No arrival is sent twice, and none after its trial was sealed.
+/// What was delivered twice is stored once: whoever makes the index anew must not find it twice.
+fn stored_twice(host: &CoordinatorHost, run: &RunStore) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut broken = Vec::new();
+    for path in host.disk.list(&run.dir().join("segments")).unwrap_or_default() {
+        let bytes = host.disk.read(&path).unwrap_or_default();
+        for (_, block) in scan(&bytes).map(|scan| scan.blocks).unwrap_or_default() {
+            let header = block.header();
+            if !seen.insert((header.agent.clone(), header.incarnation, header.first_seq)) {
+                broken.push(format!(
+                    "{}: traces from {} on of agent {} are stored twice",
+                    path.display(),
+                    header.first_seq,
+                    header.agent
+                ));
+            }
+        }
+    }
+    broken
+}
+
+/// No arrival is sent twice, none after its trial was sealed, and none by who was taken for lost.
 fn sends(facts: &Facts) -> Vec<String> {
     let mut seen: BTreeMap<(TrialId, u64), &Sent> = BTreeMap::new();
     let mut broken = Vec::new();
@@ -270,6 +308,17 @@ fn sends(facts: &Facts) -> Vec<String> {
             broken.push(format!(
                 "trial {} arrival {} was sent by {} and again by {}",
                 sent.trial, sent.index, before.agent, sent.agent
+            ));
+        }
+        let lost = facts
+            .lost
+            .iter()
+            .find(|(who, of, at)| *who == sent.agent && *of == sent.epoch && *at < sent.at_ns);
+        if let Some((_, _, at)) = lost {
+            let late = (sent.at_ns - at) as f64 / 1e9;
+            broken.push(format!(
+                "trial {} arrival {} was sent by {} {late:.2} s after that was taken for lost",
+                sent.trial, sent.index, sent.agent
             ));
         }
         if let Some(sealed) = facts.sealed.get(&sent.trial).filter(|sealed| **sealed < sent.at_ns) {
@@ -287,17 +336,25 @@ fn sends(facts: &Facts) -> Vec<String> {
 fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> Vec<String> {
     let mut broken = Vec::new();
     for planned in &host.plan.trials {
-        let mut tries: Vec<&KeptTrial> = kept.trials.iter().filter(|t| t.planned.trial == planned.trial).collect();
-        while let Some(again) = tries.last().and_then(|l| kept.trials.iter().find(|t| t.planned.rerun_of == Some(l.planned.trial))) {
+        let mut tries: Vec<&KeptTrial> =
+            kept.trials.iter().filter(|t| t.planned.trial == planned.trial).collect();
+        while let Some(again) = tries
+            .last()
+            .and_then(|l| kept.trials.iter().find(|t| t.planned.rerun_of == Some(l.planned.trial)))
+        {
             tries.push(again);
         }
         match tries.last() {
             None => broken.push(format!("trial {} was never sent", planned.trial)),
             // Plainly invalid: an agent that was there could not keep its traces. Whether to send it again is the operator's
             // to say.
-            Some(last) if last.findings.iter().all(|f| f.agent.as_ref().is_some_and(|a| full.contains(a))) => {}
+            Some(last)
+                if last.findings.iter().all(|f| f.agent.as_ref().is_some_and(|a| full.contains(a))) => {}
             Some(last) => {
-                broken.push(format!("the last try of trial {} is disturbed: {:?}", planned.trial, last.findings));
+                broken.push(format!(
+                    "the last try of trial {} is disturbed: {:?}",
+                    planned.trial, last.findings
+                ));
             }
         }
         let digests: BTreeSet<Digest> = tries.iter().map(|t| t.schedule_sha256).collect();
@@ -305,7 +362,11 @@ fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> 
             broken.push(format!("trial {}: its tries have different schedules", planned.trial));
         }
         let arrivals = host.plan.arrivals(planned.rate);
-        let schedule = common::schedule::Schedule::generate(&arrivals, planned.seed, host.plan.workload.rows.rows.len() as u32);
+        let schedule = common::schedule::Schedule::generate(
+            &arrivals,
+            planned.seed,
+            host.plan.workload.rows.rows.len() as u32,
+        );
         let Ok(schedule) = schedule.map(|s| common::schedule::digest(&s.arrivals)) else { continue };
         if digests.iter().any(|digest| *digest != schedule) {
             broken.push(format!("trial {}: its schedule is not the undisturbed one", planned.trial));

@@ -89,10 +89,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Virtual time, for the log.
+struct VirtualTime;
+
+impl tracing_subscriber::fmt::time::FormatTime for VirtualTime {
+    fn format_time(&self, w: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
+        write!(w, "{:>10.3} s", sim::clock::elapsed_seconds())
+    }
+}
+
 /// Runs seeds and tells what came of each, a line each.
 fn work(options: &Options, sabotage: Option<Sabotage>) -> ExitCode {
     std::panic::set_hook(Box::new(|info| PANICS.with_borrow_mut(|all| all.push(info.to_string()))));
     break_promise(sabotage);
+    // RUST_LOG shows what the program itself says, to stderr.
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "off".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_timer(VirtualTime)
+        .with_writer(std::io::stderr)
+        .init();
     for seed in (options.from..options.from.saturating_add(options.seeds)).step_by(options.step) {
         let Ok(line) = serde_json::to_string(&(seed, one(seed, options))) else { return ExitCode::FAILURE };
         println!("{line}");
@@ -109,12 +125,15 @@ struct Workers {
 
 impl Workers {
     fn start(options: &Options) -> Self {
-        let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let jobs =
+            options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let jobs = jobs.clamp(1, usize::try_from(options.seeds).unwrap_or(usize::MAX).max(1));
         let (sender, lines) = mpsc::sync_channel(64);
         let mut children = Vec::new();
         for number in 0..jobs as u64 {
-            let Ok(mut child) = command(options, number, jobs).stdout(Stdio::piped()).spawn() else { continue };
+            let Ok(mut child) = command(options, number, jobs).stdout(Stdio::piped()).spawn() else {
+                continue;
+            };
             if let Some(out) = child.stdout.take() {
                 let sender = sender.clone();
                 std::thread::spawn(move || {

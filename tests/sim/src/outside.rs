@@ -63,7 +63,8 @@ impl Outside for SimOutside {
         tokio::spawn(async move {
             let means = Virtual { ledger: ledger.clone(), agent: agent.clone(), warm_up };
             let last = carry_out(setup, &means, steering, &reports).await;
-            let doing = if matches!(last, Report::Drained { .. }) { AgentDoing::Drained } else { AgentDoing::Idle };
+            let doing =
+                if matches!(last, Report::Drained { .. }) { AgentDoing::Drained } else { AgentDoing::Idle };
             ledger.agent(&agent, doing);
             let _ = reports.send(last).await;
         });
@@ -71,7 +72,9 @@ impl Outside for SimOutside {
     }
 
     fn check(&self, _: TargetCheck, _: AgentName, _: Access, _: Arc<dyn Clock>) -> Boxed<TargetReport> {
-        Box::pin(async { TargetReport { models: vec!["m".into()], http_status: Some(200), ..TargetReport::default() } })
+        Box::pin(async {
+            TargetReport { models: vec!["m".into()], http_status: Some(200), ..TargetReport::default() }
+        })
     }
 
     fn random(&self) -> Option<u64> {

@@ -51,7 +51,8 @@ impl Table {
         self.seconds += found.seconds;
         let doings: BTreeSet<_> = found.done.iter().map(|(what, doing, _)| (what.clone(), *doing)).collect();
         doings.into_iter().for_each(|key| *self.by_doing.entry(key).or_default() += 1);
-        let agents: BTreeSet<_> = found.done.iter().filter_map(|(what, _, of)| Some((what.clone(), (*of)?))).collect();
+        let agents: BTreeSet<_> =
+            found.done.iter().filter_map(|(what, _, of)| Some((what.clone(), (*of)?))).collect();
         agents.into_iter().for_each(|key| *self.by_agent.entry(key).or_default() += 1);
     }
 
@@ -93,8 +94,10 @@ fn header(text: &mut String, columns: impl Iterator<Item = String>) {
 fn rows<T: Ord + Copy>(text: &mut String, counts: &BTreeMap<(String, T), u64>, columns: &[T]) {
     let faults: BTreeSet<&str> = counts.keys().map(|(what, _)| what.as_str()).collect();
     for fault in faults {
-        let cells: Vec<String> =
-            columns.iter().map(|c| counts.get(&(fault.to_owned(), *c)).map_or_else(|| "–".to_owned(), u64::to_string)).collect();
+        let cells: Vec<String> = columns
+            .iter()
+            .map(|c| counts.get(&(fault.to_owned(), *c)).map_or_else(|| "–".to_owned(), u64::to_string))
+            .collect();
         let _ = writeln!(text, "| {fault} | {} |", cells.join(" | "));
     }
 }

@@ -54,10 +54,21 @@ pub struct Found {
 enum Todo {
     Start(String),
     Release(usize),
-    Cut { agent: usize, lasts_ms: u64 },
+    Cut { agent: usize, lasts_ms: u64, how: Cutting },
     Latency(usize),
     FastStore,
     Mend(SimDisk),
+}
+
+/// What becomes of what is sent over a link that is cut.
+#[derive(Clone, Copy)]
+enum Cutting {
+    /// It comes later.
+    Holds,
+    /// It never comes.
+    Drops,
+    /// The same, of what the agent says.
+    Deafens,
 }
 
 struct World<'a> {
@@ -247,9 +258,13 @@ impl World<'_> {
                     self.sim.release(name.clone(), COORDINATOR);
                     self.sim.repair(name, COORDINATOR);
                 }
-                Todo::Cut { agent, lasts_ms } => self.cut(agent, lasts_ms, false),
+                Todo::Cut { agent, lasts_ms, how } => self.cut(agent, lasts_ms, how),
                 Todo::Latency(agent) => {
-                    self.sim.set_link_max_message_latency(self.name(agent), COORDINATOR, Duration::from_millis(40));
+                    self.sim.set_link_max_message_latency(
+                        self.name(agent),
+                        COORDINATOR,
+                        Duration::from_millis(40),
+                    );
                     self.sim.set_link_latency(self.name(agent), COORDINATOR, Duration::from_millis(10));
                 }
                 Todo::FastStore => self.coordinator.slow_ns.store(0, Ordering::Relaxed),
@@ -305,23 +320,28 @@ impl World<'_> {
                 self.coordinator.disk.set_fuse(changes);
                 self.fuses.insert(COORDINATOR.into(), down_ms);
             }
-            Fault::Cut { agent, lasts_ms, drops } => self.cut(agent, lasts_ms, drops),
-            Fault::SlowThenCut { agent, latency_ms, slow_ms, cut_ms } => {
+            Fault::Cut { agent, lasts_ms, drops } => {
+                self.cut(agent, lasts_ms, if drops { Cutting::Drops } else { Cutting::Holds });
+            }
+            Fault::SlowStoreAndCut { agent, each_ms, lasts_ms } => {
+                self.slow_store(each_ms, lasts_ms);
+                self.at(3_000_000_000, Todo::Cut { agent, lasts_ms: 2500, how: Cutting::Drops });
+            }
+            Fault::SlowThenCut { agent, latency_ms, slow_ms, cut_ms, one_way } => {
+                let how = if one_way { Cutting::Deafens } else { Cutting::Holds };
                 self.slow(agent, latency_ms, slow_ms + cut_ms);
-                self.at(slow_ms * 1_000_000, Todo::Cut { agent, lasts_ms: cut_ms });
+                self.at(slow_ms * 1_000_000, Todo::Cut { agent, lasts_ms: cut_ms, how });
             }
             Fault::SlowLink { agent, latency_ms, lasts_ms } => self.slow(agent, latency_ms, lasts_ms),
-            Fault::SlowStore { each_ms, lasts_ms } => {
-                self.coordinator.slow_ns.store(each_ms * 1_000_000, Ordering::Relaxed);
-                self.at(lasts_ms * 1_000_000, Todo::FastStore);
-            }
+            Fault::SlowStore { each_ms, lasts_ms } => self.slow_store(each_ms, lasts_ms),
             Fault::FullSpool { agent, lasts_ms } => {
                 self.ledger.facts().full.insert(self.agents[agent].name.clone());
                 self.fill(self.agents[agent].disk.clone(), lasts_ms);
             }
             Fault::FullStore { lasts_ms } => self.fill(self.coordinator.disk.clone(), lasts_ms),
             Fault::StepWall { host, by_s } => {
-                let clocks = std::iter::once(&self.coordinator.clock).chain(self.agents.iter().map(|a| &a.clock));
+                let clocks =
+                    std::iter::once(&self.coordinator.clock).chain(self.agents.iter().map(|a| &a.clock));
                 if let Some(clock) = clocks.into_iter().nth(host) {
                     clock.step_wall(by_s * 1_000_000_000);
                 }
@@ -335,15 +355,25 @@ impl World<'_> {
     }
 
     fn slow(&mut self, agent: usize, latency_ms: u64, lasts_ms: u64) {
-        self.sim.set_link_max_message_latency(self.name(agent), COORDINATOR, Duration::from_millis(latency_ms));
+        self.sim.set_link_max_message_latency(
+            self.name(agent),
+            COORDINATOR,
+            Duration::from_millis(latency_ms),
+        );
         self.sim.set_link_latency(self.name(agent), COORDINATOR, Duration::from_millis(latency_ms));
         self.at(lasts_ms * 1_000_000, Todo::Latency(agent));
     }
 
-    fn cut(&mut self, agent: usize, lasts_ms: u64, drops: bool) {
-        match drops {
-            true => self.sim.partition(self.name(agent), COORDINATOR),
-            false => self.sim.hold(self.name(agent), COORDINATOR),
+    fn slow_store(&mut self, each_ms: u64, lasts_ms: u64) {
+        self.coordinator.slow_ns.store(each_ms * 1_000_000, Ordering::Relaxed);
+        self.at(lasts_ms * 1_000_000, Todo::FastStore);
+    }
+
+    fn cut(&mut self, agent: usize, lasts_ms: u64, how: Cutting) {
+        match how {
+            Cutting::Holds => self.sim.hold(self.name(agent), COORDINATOR),
+            Cutting::Drops => self.sim.partition(self.name(agent), COORDINATOR),
+            Cutting::Deafens => self.sim.partition_oneway(self.name(agent), COORDINATOR),
         }
         self.at(lasts_ms * 1_000_000, Todo::Release(agent));
     }
@@ -396,6 +426,9 @@ impl World<'_> {
 
     fn end(mut self, out: &Path) -> Found {
         let told = self.ledger.facts().told.clone();
+        // Whoever judges has a disk that works.
+        self.coordinator.disk.set_fuse(u64::MAX);
+        self.coordinator.disk.mend();
         if self.found.broken.is_empty() {
             match judge::judge(&self.coordinator, &self.ledger, out) {
                 Ok(judged) => {
