@@ -293,7 +293,10 @@ impl Sending<'_, '_> {
         let mut files = Vec::new();
         let path = self.folder.join("report.json");
         let written = to_json(&report).map_err(anyhow::Error::from).and_then(|json| {
-            OsDisk.replace(&path, json.as_bytes()).with_context(|| path.display().to_string())?;
+            let watch = self.means.store.watch();
+            watch
+                .during(&path, || OsDisk.replace(&path, json.as_bytes()))
+                .with_context(|| path.display().to_string())?;
             files.push(path);
             files.push(self.traces.keep()?);
             // The largest of them, and the least: last.

@@ -29,6 +29,7 @@ mod segments;
 mod series;
 mod sled;
 mod telemetry;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,13 +48,16 @@ pub use seal::{Conservation, Ledger, Listing, Selection, conservation};
 pub use segments::TrialBlocks;
 pub use series::AgentSeries;
 pub use telemetry::TelemetrySink;
+pub use watched::{DiskWatch, Standing};
 
 pub(crate) use recovery::Marks;
 pub(crate) use segments::SegmentWriter;
+pub(crate) use watched::WatchedOut;
 
 use self::sled::SledIndex;
 use error::At;
 use run::RunInner;
+use watched::{WatchedDisk, WatchedIndex};
 
 /// An open data directory. Clones share it; it is released when the last clone and the last [`RunStore`] are gone.
 #[derive(Clone)]
@@ -64,6 +68,7 @@ struct Shared {
     data_dir: PathBuf,
     disk: Arc<dyn Disk>,
     index: Arc<dyn Index>,
+    watch: DiskWatch,
     /// Runs that are in use. Opening a run cuts its torn tail, which must not happen below a writer: so a run that is
     /// open is shared, not opened again.
     open: Mutex<BTreeMap<RunId, Weak<RunInner>>>,
@@ -76,9 +81,20 @@ impl Store {
     /// # Errors
     /// When the directory cannot be used, another coordinator uses it, or its index can neither be opened nor made.
     pub fn open(data_dir: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let lock = FolderLock::take(data_dir)?;
-        let index = SledIndex::open(&data_dir.join("index"))?;
-        Self::assemble(data_dir, disk, Arc::new(index), Some(lock))
+        Self::open_watched(data_dir, disk, &DiskWatch::default())
+    }
+
+    /// The same under watch.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_watched(data_dir: &Path, disk: Arc<dyn Disk>, watch: &DiskWatch) -> Result<Self, StoreError> {
+        let lock = watch.during(data_dir, || FolderLock::take(data_dir))?;
+        let path = data_dir.join("index");
+        let index = watch.during(&path, || SledIndex::open(&path))?;
+        let index = WatchedIndex(Arc::new(index), watch.clone(), path);
+        let disk = Arc::new(WatchedDisk(disk, watch.clone()));
+        Self::assemble(data_dir, disk, Arc::new(index), watch.clone(), Some(lock))
     }
 
     /// A store on any disk and index, without a lock, for tests and simulations.
@@ -90,13 +106,14 @@ impl Store {
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
     ) -> Result<Self, StoreError> {
-        Self::assemble(data_dir, disk, index, None)
+        Self::assemble(data_dir, disk, index, DiskWatch::default(), None)
     }
 
     fn assemble(
         data_dir: &Path,
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
+        watch: DiskWatch,
         lock: Option<FolderLock>,
     ) -> Result<Self, StoreError> {
         let runs = data_dir.join("runs");
@@ -107,6 +124,7 @@ impl Store {
             data_dir: data_dir.to_owned(),
             disk,
             index,
+            watch,
             open: Mutex::default(),
             _lock: lock,
         })))
@@ -116,6 +134,12 @@ impl Store {
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.0.data_dir
+    }
+
+    /// Who watches its disk: for what lies beside the runs.
+    #[must_use]
+    pub fn watch(&self) -> &DiskWatch {
+        &self.0.watch
     }
 
     /// Makes a run. It waits for the disk.
