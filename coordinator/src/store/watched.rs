@@ -63,20 +63,28 @@ impl DiskWatch {
         call()
     }
 
-    /// Makes a call that stores something in `folder`.
+    /// Makes a call without which nothing can be stored in `folder`.
+    fn preparing<T, E: ToString>(
+        &self,
+        folder: &Path,
+        path: &Path,
+        call: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.during(path, call).inspect_err(|e| {
+            self.seen().refused.insert(folder.to_owned(), e.to_string());
+        })
+    }
+
+    /// Makes a call that stores something in `folder`: when it works, the folder refuses nothing any more.
     fn storing<T, E: ToString>(
         &self,
         folder: &Path,
         path: &Path,
         call: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let result = self.during(path, call);
-        let mut seen = self.seen();
-        match &result {
-            Ok(_) => _ = seen.refused.remove(folder),
-            Err(e) => _ = seen.refused.insert(folder.to_owned(), e.to_string()),
-        }
-        result
+        let stored = self.preparing(folder, path, call)?;
+        self.seen().refused.remove(folder);
+        Ok(stored)
     }
 
     /// How it stands.
@@ -99,7 +107,7 @@ pub(super) struct WatchedDisk(pub(super) Arc<dyn Disk>, pub(super) DiskWatch);
 
 impl Disk for WatchedDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = self.1.during(path, || self.0.open(path))?;
+        let file = self.1.preparing(folder_of(path), path, || self.0.open(path))?;
         Ok(Box::new(WatchedFile { file, path: path.to_owned(), watch: self.1.clone() }))
     }
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -109,10 +117,10 @@ impl Disk for WatchedDisk {
         self.1.storing(folder_of(path), path, || self.0.replace(path, content))
     }
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.1.during(path, || self.0.create_dir_all(path))
+        self.1.preparing(path, path, || self.0.create_dir_all(path))
     }
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.1.during(path, || self.0.sync_dir(path))
+        self.1.preparing(path, path, || self.0.sync_dir(path))
     }
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         self.1.during(path, || self.0.list(path))

@@ -11,7 +11,7 @@ use plimsoll_tests::{Ended, PATIENCE, Process, Results, Signal, binary, eventual
 use serde_json::Value;
 
 use crate::link::Link;
-use crate::net::{AGENTS, Host};
+use crate::net::{AGENTS, Host, MANY_PORTS};
 use crate::stage;
 
 const COORDINATOR_PORT: u16 = 7000;
@@ -287,6 +287,7 @@ impl Drop for World {
         }
         for host in crate::net::hosts() {
             host.mend();
+            host.ports(MANY_PORTS);
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }

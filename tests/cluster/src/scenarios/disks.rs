@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use plimsoll_tests::limit_files;
+
 use super::{ENGINE, Row, Undisturbed, shown, whole};
 use crate::judge::{Log, judge};
 use crate::stage::run as run_program;
@@ -27,6 +29,12 @@ pub(super) const SCENARIOS: &[Row] = &[
         "the coordinator's disk does not answer any more, in a trial; later it does, and `resume`",
         false,
         data_stalled,
+    ),
+    (
+        "coordinator-files",
+        "the coordinator's host lets it open no more files, in a trial; then `resume`",
+        false,
+        coordinator_files,
     ),
 ];
 
@@ -130,4 +138,20 @@ fn data_stalled(undisturbed: &Undisturbed) -> String {
     let (_, found) = whole(&world, ended(world.resume()), undisturbed);
     world.close();
     format!("said after 5 s, exit 1 after 90 s, names the path; resumed: {}", shown(&found))
+}
+
+/// Before its first trace is stored: the file of traces cannot be made, nor one for what is kept.
+fn coordinator_files(undisturbed: &Undisturbed) -> String {
+    let world = World::with_agents("--fixed-ttft-ms 1500");
+    let mut running = world.sweep();
+    world.under_way(8);
+    limit_files(running.pid(), 0);
+    running.expect_said("nothing can be stored in");
+    let out_of_files = expect_code(ended(running), 1);
+    let said = out_of_files.stderr.to_lowercase();
+    assert!(said.contains("too many open files"), "it does not say why: {}", out_of_files.story());
+    let lines = said.lines().filter(|line| line.contains("too many open files")).count();
+    let (_, found) = whole(&world, ended(world.resume()), undisturbed);
+    world.close();
+    format!("exit 1, says why ({lines} lines); resumed: {}", shown(&found))
 }
