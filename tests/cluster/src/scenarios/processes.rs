@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_tests::{Ended, Process, Signal, by, count, text};
 
 use super::{ENGINE, Row, Undisturbed, judged, shown, whole};
-use crate::judge::{Found, Log, judge};
+use crate::judge::{Found, Log, judge, usable_or_plainly_invalid};
 use crate::world::{World, ended, expect_code, expect_said, killed};
 
 pub(super) const SCENARIOS: &[Row] = &[
@@ -54,7 +54,12 @@ pub(super) const SCENARIOS: &[Row] = &[
         false,
         stopped_long,
     ),
-    ("engine-killed", "kill -9 of the engine, in a trial", false, engine_killed),
+    (
+        "engine-killed",
+        "kill -9 of the engine, in a trial; it is started again, and `resume`",
+        false,
+        engine_killed,
+    ),
 ];
 
 /// Longer than lease and margin.
@@ -313,8 +318,9 @@ fn stopped_long(_: &Undisturbed) -> String {
 }
 
 /// Its trial does not count, the engine's failures are not the generator's, and what is left can be sent later.
-fn engine_killed(_: &Undisturbed) -> String {
-    let mut world = World::with_agents("--fixed-ttft-ms 400");
+fn engine_killed(undisturbed: &Undisturbed) -> String {
+    const SLOW: &str = "--fixed-ttft-ms 400";
+    let mut world = World::with_agents(SLOW);
     let running = world.sweep();
     world.under_way(30);
     let log = world.log();
@@ -334,6 +340,13 @@ fn engine_killed(_: &Undisturbed) -> String {
         "it does not name the engine: {said}"
     );
     let kinds: Vec<String> = found.outcomes.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let killed = format!("exit 4; {}; it said: {said}", kinds.join(", "));
+    world.start_engine(SLOW);
+    let ended = expect_code(self::ended(world.resume()), 0);
+    let results = world.results(&ended);
+    let found = judge(&results, &[log, world.log()].concat(), Log::UntilDeath);
+    usable_or_plainly_invalid(&ended, &results, &found, &undisturbed.schedules);
+    one_lost(&found, "engine_died");
     world.close();
-    format!("exit 4; {}: {}; it said: {said}", shown(&found), kinds.join(", "))
+    format!("{killed}; started again, and `resume`: {}", shown(&found))
 }
