@@ -297,6 +297,8 @@ pub enum ProbeDepth {
     Brief,
     /// Also what it can do, by trying.
     Full,
+    /// Not even that request: whether it can be reached.
+    Look,
 }
 
 /// What came of trying the engine.

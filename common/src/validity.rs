@@ -218,6 +218,7 @@ impl Conservation {
 }
 
 mod judge;
+pub mod silence;
 pub use judge::{AgentEvidence, Evidence, QueueGrowth, judge};
 
 #[cfg(test)]

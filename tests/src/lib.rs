@@ -31,7 +31,7 @@ pub use engine::{Engine, arrival_order};
 pub use http::{get, metric};
 pub use llama::LlamaServer;
 pub use ports::free_port;
-pub use process::{Ended, Process, binary, descendants, signal};
+pub use process::{Ended, Process, binary, descendants, limit_files, signal};
 pub use proxy::Recorder;
 pub use recipe::Recipe;
 pub use results::{CLOCKS, Results};

@@ -1,5 +1,6 @@
 //! A child process: started, listened to, ended by its id on every path.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Read;
@@ -8,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 
 use crate::wait::{PATIENCE, poll};
 
@@ -300,4 +301,21 @@ pub fn descendants(parent: u32) -> Vec<u32> {
         (state != "Z").then_some(parent)
     };
     pids.filter(|pid| child_of(pid) == Some(parent)).collect()
+}
+
+/// Lets a process that runs open `more` files beyond those that it has open, and no others; its own wish does not
+/// matter any more.
+///
+/// # Panics
+/// When there is no such process.
+#[track_caller]
+pub fn limit_files(process: u32, more: u64) {
+    let folder = format!("/proc/{process}/fd");
+    let open = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{folder}: {e}")).flatten();
+    let open: BTreeSet<u64> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // The lowest free number is given out, and none from the limit on: some that it was born with may be high.
+    let most = (0..).filter(|number| !open.contains(number)).nth(usize::try_from(more).unwrap_or(0));
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    rustix::process::prlimit(pid, Resource::Nofile, Rlimit { current: most, maximum: most })
+        .unwrap_or_else(|e| panic!("the limit of files of {process}: {e}"));
 }

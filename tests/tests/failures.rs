@@ -169,12 +169,12 @@ fn oddities_are_no_failures_and_what_they_hide_is_unknown() {
 }
 
 #[test]
-fn an_engine_that_goes_away_is_a_network_failure_and_not_the_generators() {
+fn an_engine_that_goes_away_is_a_network_failure_and_its_trial_decides_nothing() {
     let engine = engine_with(&[]);
-    let running = coordinator(&engine).line("--rates 40 --requests 120").start();
+    let running = coordinator(&engine).line("--rates 40 --requests 120 --slo e2e=60s").start();
     eventually("requests at the engine", || (engine.log().len() > 20).then_some(()));
     engine.kill();
-    let finished = running.finish().expect_code(0);
+    let finished = running.finish().expect_code(4);
     let results = finished.results();
     let outcomes = results.outcomes();
     assert!(outcomes["connect"] > 0 && outcomes["success"] > 0, "{outcomes:?}");
@@ -191,6 +191,24 @@ fn an_engine_that_goes_away_is_a_network_failure_and_not_the_generators() {
         of_it.map(|t| count(t, "/scheduled_ns")).collect::<Vec<_>>()
     };
     assert!(first("success").iter().max() < first("connect").iter().min());
+    let summary = results.summary();
+    assert_eq!(text(summary, "/validity/verdict"), "invalid");
+    let reasons = list(summary, "/validity/reasons");
+    assert_eq!(by(reasons, "/kind"), [("engine_died".to_owned(), 1)].into());
+    let told = text(&reasons[0], "/message");
+    assert!(told.contains("nothing came from it after") && told.contains("refused"), "{told}");
+    assert_eq!(text(&results.report, "/knee/case"), "undecided");
+    let said = finished.ended.stderr.lines().last().unwrap_or_default();
+    assert!(said.starts_with("coordinator: the engine died during trial 0: "), "{said}");
+}
+
+/// Connections that break until the trial's last moment, by an engine that is there afterwards: that is its result.
+#[test]
+fn an_engine_that_breaks_connections_to_the_end_and_is_there_is_charged_with_it() {
+    let engine = engine_with(&["reset:every=5".to_owned()]);
+    let finished = coordinator(&engine).line("--rates 40 --requests 60").finish().expect_code(0);
+    let results = finished.results();
+    assert!(results.outcomes()["reset"] >= 10, "{:?}", results.outcomes());
     assert_eq!(text(results.summary(), "/validity/verdict"), "valid");
 }
 

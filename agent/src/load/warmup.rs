@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::fleet::{TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{ArrivalIndex, Nanos};
-use common::trace::Failure;
+use common::trace::{Failure, headed};
 use common::workload::{Row, RowBody, Workload};
 use proto::convert::harmless;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use crate::engine::{Client, Outgoing, Requests};
 
 /// Why a trial cannot go on, with the stage at which it ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{stage}: {message}")]
+#[error("{}", headed(.stage, .message))]
 pub struct StageError {
     /// prepare, warm-up, connect, start.
     pub stage: &'static str,
@@ -34,7 +34,7 @@ impl StageError {
     /// A request's failure at `stage`.
     #[must_use]
     pub fn failure(stage: &'static str, f: &Failure) -> Self {
-        Self { stage, message: format!("{}: {}", f.kind.name(), f.message) }
+        Self { stage, message: f.told() }
     }
 }
 

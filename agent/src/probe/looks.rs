@@ -99,7 +99,7 @@ pub(super) async fn reset_cache(asking: &Asking, target: &Target) -> Result<Resu
     for _ in 0..RESETS {
         let answer = match asking.post(target, &target.base_url.beside_v1(path)).await? {
             Ok(answer) => answer,
-            Err(f) => return Ok(Err(format!("POST {path}: {}: {}", f.kind.name(), f.message))),
+            Err(f) => return Ok(Err(format!("POST {path}: {}", f.told()))),
         };
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let done = success.is_none_or(|pointer| json.pointer(pointer) == Some(&Value::Bool(true)));

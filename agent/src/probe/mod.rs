@@ -85,7 +85,7 @@ pub async fn get(
     clock: Arc<dyn Clock>,
 ) -> Result<Answer, String> {
     let answer = Asking::new(agent, access, clock).get(target, &target.base_url.beside_v1(path)).await?;
-    answer.map_err(|f| format!("{}: {}", f.kind.name(), f.message))
+    answer.map_err(|f| f.told())
 }
 
 /// Which dialect the engine speaks, by what it says when it is looked at: nothing is sent to be answered with text.
@@ -100,7 +100,7 @@ pub async fn dialect(
 ) -> Result<Dialect, String> {
     let asking = Asking::new(agent, access, clock);
     let listed = asking.get(target, &target.base_url.v1("/models")).await?;
-    let listed = listed.map_err(|f| format!("{}: {}", f.kind.name(), f.message))?;
+    let listed = listed.map_err(|f| f.told())?;
     Ok(looks::dialect(&asking, target, listed).await?.0)
 }
 
@@ -126,6 +126,9 @@ async fn try_target(check: TargetCheck, asking: &mut Asking) -> Result<TargetRep
         Ok(answer) => answer,
         Err(f) => return Ok(TargetReport { failure: Some((f.kind, f.message)), ..TargetReport::default() }),
     };
+    if depth == ProbeDepth::Look {
+        return Ok(TargetReport { http_status: Some(listed.status), ..TargetReport::default() });
+    }
     let models = if listed.status == 200 { looks::models(&listed.body) } else { Vec::new() };
     if target.model.is_none() {
         target.model = models.first().cloned();

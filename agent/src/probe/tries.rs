@@ -84,7 +84,7 @@ async fn logprobs(asking: &mut Asking, target: &Target, row: &Row) -> Found {
 
 /// What a failed request says: only an answer that refuses it is a no.
 fn failed(failure: &Failure, status: Option<u16>, how: &str) -> Finding {
-    let said = format!("{how} the request failed: {}: {}", failure.kind.name(), failure.message);
+    let said = format!("{how} the request failed: {}", failure.told());
     let refused = failure.kind == FailureKind::HttpStatus
         && status.is_some_and(|s| (400..500).contains(&s) && !matches!(s, 408 | 429));
     if refused { Finding::no(said) } else { Finding::unknown(said) }
@@ -254,7 +254,7 @@ async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -
         seen = seen_running => seen?,
         ended = &mut answer => {
             return match ended?.facts.outcome.failure() {
-                Some(f) => Ok(Cut::Refused(format!("the request failed: {}: {}", f.kind.name(), f.message))),
+                Some(f) => Ok(Cut::Refused(format!("the request failed: {}", f.told()))),
                 None => unknown("the answer ended before it was seen to run"),
             };
         }

@@ -10,7 +10,7 @@
 mod outcome;
 pub mod segment;
 
-pub use outcome::{Failure, FailureClass, FailureKind, Outcome};
+pub use outcome::{Failure, FailureClass, FailureKind, Outcome, headed};
 
 use serde::{Deserialize, Serialize};
 

@@ -43,6 +43,23 @@ impl Failure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
+
+    /// Kind and message, for a person.
+    #[must_use]
+    pub fn told(&self) -> String {
+        headed(self.kind.name(), &self.message)
+    }
+}
+
+/// `text` under a heading, which is left out where `text` begins with that word: "connect to h:1: connection refused"
+/// needs no "connect: " before it.
+#[must_use]
+pub fn headed(heading: &str, text: &str) -> String {
+    let rest = text.strip_prefix(heading);
+    if rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')) {
+        return text.to_owned();
+    }
+    format!("{heading}: {text}")
 }
 
 /// Whose fault a failure is.
@@ -123,6 +140,17 @@ failure_kinds! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heading_is_said_once() {
+        let told = |kind, message: &str| Failure::new(kind, message).told();
+        let refused = "connect to h:1: connection refused";
+        assert_eq!(told(FailureKind::Connect, refused), refused);
+        assert_eq!(told(FailureKind::Reset, "broken pipe"), "reset: broken pipe");
+        assert_eq!(headed("connect", &headed("connect", refused)), refused);
+        assert_eq!(headed("connect", "connection refused"), "connect: connection refused");
+        assert_eq!(headed("tls", ""), "tls: ");
+    }
 
     #[test]
     fn every_name_is_its_serde_name() {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use common::clock::{Clock, SystemClock};
-use common::disk::OsDisk;
 use common::fleet::ProbeDepth;
 use common::ids::{Nanos, RunId};
 use common::plan::Target;
@@ -19,12 +18,12 @@ use super::entrance::{Entrance, Keys};
 use super::options::CaptureOptions;
 use super::progress::Progress;
 use super::terminal::{self, say};
-use super::{exit, new_run_id, planning, usage};
+use super::{exit, new_run_id, planning, usage, watchdog};
 use crate::ingest;
 use crate::plan::{BetweenTrials, EnginePlan, FleetPlan};
 use crate::report::render_window;
 use crate::run::{self, Captured, Gathering};
-use crate::store::{AgentSeries, RunEvent, RunStore, Store};
+use crate::store::{AgentSeries, RunEvent, RunStore};
 use crate::telemetry;
 
 /// Events shown after a capture; the rest is in the series.
@@ -59,7 +58,7 @@ async fn watch(
 ) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let entrance = Entrance::open(&plan, keys).await?;
-    let store = Store::open(&options.data, Arc::new(OsDisk))?;
+    let store = watchdog::open_store(&options.data)?;
     let run_id = new_run_id()?;
     if let Some(line) = entrance.join_line(&plan) {
         terminal::err(format_args!("{line}"));

@@ -13,6 +13,7 @@ mod progress;
 mod resume;
 mod show;
 mod terminal;
+mod watchdog;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,7 +22,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use common::clock::{Clock, SystemClock};
-use common::disk::OsDisk;
 use common::ids::RunId;
 use common::knee::KneeCase;
 use common::validity::Verdict;
@@ -30,7 +30,6 @@ use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
 use crate::run::{self, Means, RunOutcome, run};
-use crate::store::Store;
 use company::{Company, Local};
 use entrance::{Entrance, Keys};
 use options::Rates;
@@ -156,7 +155,7 @@ async fn supervise(
 ) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let entrance = Entrance::open(&plan.fleet, keys).await?;
-    let store = Store::open(&plan.data, Arc::new(OsDisk))?;
+    let store = watchdog::open_store(&plan.data)?;
     let run_id = match &which {
         Which::New(_) => new_run_id()?,
         Which::Again(run, _) => run.clone(),

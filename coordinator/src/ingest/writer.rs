@@ -130,7 +130,7 @@ impl Writer {
         let counters = &self.board.counters;
         if let Err(e) = &stored {
             count(&counters.failures, 1);
-            tracing::error!(run = %self.run.id(), error = %e, "traces were not stored and not acknowledged");
+            tracing::debug!(run = %self.run.id(), error = %e, "traces were not stored and not acknowledged");
         }
         let answer = |admission: Result<Admission, IngestError>| {
             let admission = admission.inspect_err(|_| count(&counters.confused, 1))?;

@@ -39,6 +39,9 @@ const TLS: u8 = 0x16;
 /// After an accept that failed, for want of files above all.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// The same failure is said again after so many more of them, about a minute.
+const SAY_AGAIN: u32 = 600;
+
 /// How long a peer that is turned away may take to read why.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -77,12 +80,19 @@ async fn attend_socket(
 ) {
     // As many as there may be strangers: each holds a place in the lobby.
     let mut handshakes = JoinSet::new();
+    let mut failed = 0;
     loop {
         while handshakes.try_join_next().is_some() {}
         let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
+            Ok(accepted) => {
+                failed = 0;
+                accepted
+            }
             Err(e) => {
-                tracing::warn!("no connection can be accepted: {e}");
+                if failed % SAY_AGAIN == 0 {
+                    tracing::warn!("no connection can be accepted: {e}");
+                }
+                failed += 1;
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }

@@ -164,7 +164,8 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
         }
         Ok(Ack::ResumeFrom(seq)) => Ok(trace_ack::Kind::ResumeFrom(seq.0)),
         Err(e) => {
-            tracing::error!(%agent, "traces cannot be stored: {e}");
+            // What is wrong with the disk is said once for all of them: see `cli/watchdog.rs`.
+            tracing::debug!(%agent, "traces cannot be stored: {e}");
             Ok(trace_ack::Kind::Refused(e.to_string()))
         }
     }

@@ -10,6 +10,7 @@ use common::ids::AgentName;
 use common::plan::{BaseUrl, Target};
 use common::probe::EngineProbe;
 use common::slo::shown_time;
+use common::trace::headed;
 
 use super::{Note, engine};
 use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
@@ -277,7 +278,7 @@ async fn ask(
 
 /// The engine's own words, verbatim.
 fn refusal(url: &str, agent: &AgentName, kind: &str, message: &str, report: &TargetReport) -> String {
-    let mut text = format!("agent {agent} cannot use the engine at {url}: {kind}: {message}");
+    let mut text = format!("agent {agent} cannot use the engine at {url}: {}", headed(kind, message));
     if !report.error_body.is_empty() {
         text.push_str(&format!("\nthe engine answered:\n{}", report.error_body));
     }

@@ -5,6 +5,7 @@ mod begin;
 mod close;
 mod engine;
 mod recover;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -162,9 +163,18 @@ impl Sending<'_, '_> {
                 };
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
+                let told = self.told(planned.trial, epoch)?;
+                let engine_died = match (engine_died, told.silence()) {
+                    (None, Some(silence)) if self.launcher.is_none() => {
+                        self.engine_is_gone(epoch, &silence).await
+                    }
+                    (known, _) => known,
+                };
+                let whole = lost.is_empty() && !stopped && engine_died.is_none();
+                let gave_up = if whole { told.gave_up() } else { BTreeMap::new() };
                 self.analyse(KeptTrial {
                     agents,
-                    findings: close::findings(stopped, engine_died.as_deref(), &reasons),
+                    findings: close::findings(stopped, engine_died.as_deref(), &reasons, &gave_up),
                     start: Some(start),
                     ..self.to_be_sent(planned, epoch, &assigned)
                 })?;
@@ -174,10 +184,11 @@ impl Sending<'_, '_> {
                 if let Some(how) = engine_died {
                     bail!("the engine died during trial {}: {how}; the run ends here", planned.trial);
                 }
-                Ok(match (stopped, lost.is_empty()) {
+                let disturbed = if lost.is_empty() { gave_up } else { lost };
+                Ok(match (stopped, disturbed.is_empty()) {
                     (true, _) => Sent::Stopped,
                     (false, true) => Sent::Whole,
-                    (false, false) => Sent::WithLoss { lost, sealed: true },
+                    (false, false) => Sent::WithLoss { lost: disturbed, sealed: true },
                 })
             }
         }
@@ -282,7 +293,10 @@ impl Sending<'_, '_> {
         let mut files = Vec::new();
         let path = self.folder.join("report.json");
         let written = to_json(&report).map_err(anyhow::Error::from).and_then(|json| {
-            OsDisk.replace(&path, json.as_bytes()).with_context(|| path.display().to_string())?;
+            let watch = self.means.store.watch();
+            watch
+                .during(&path, || OsDisk.replace(&path, json.as_bytes()))
+                .with_context(|| path.display().to_string())?;
             files.push(path);
             files.push(self.traces.keep()?);
             // The largest of them, and the least: last.

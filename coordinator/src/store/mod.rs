@@ -30,6 +30,7 @@ mod series;
 mod sled;
 mod slowness;
 mod telemetry;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,13 +50,16 @@ pub use segments::TrialBlocks;
 pub use series::AgentSeries;
 pub use slowness::Slowness;
 pub use telemetry::TelemetrySink;
+pub use watched::{DiskWatch, Standing};
 
 pub use recovery::Marks;
 pub(crate) use segments::SegmentWriter;
+pub(crate) use watched::WatchedOut;
 
 use self::sled::SledIndex;
 use error::At;
 use run::RunInner;
+use watched::{WatchedDisk, WatchedIndex};
 
 /// An open data directory. Clones share it; it is released when the last clone and the last [`RunStore`] are gone.
 #[derive(Clone)]
@@ -67,6 +71,7 @@ struct Shared {
     disk: Arc<dyn Disk>,
     index: Arc<dyn Index>,
     slowness: Slowness,
+    watch: DiskWatch,
     /// Runs that are in use. Opening a run cuts its torn tail, which must not happen below a writer: so a run that is
     /// open is shared, not opened again.
     open: Mutex<BTreeMap<RunId, Weak<RunInner>>>,
@@ -79,9 +84,20 @@ impl Store {
     /// # Errors
     /// When the directory cannot be used, another coordinator uses it, or its index can neither be opened nor made.
     pub fn open(data_dir: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let lock = FolderLock::take(data_dir)?;
-        let index = SledIndex::open(&data_dir.join("index"))?;
-        Self::assemble(data_dir, disk, Arc::new(index), Slowness::default(), Some(lock))
+        Self::open_watched(data_dir, disk, &DiskWatch::default())
+    }
+
+    /// The same under watch.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_watched(data_dir: &Path, disk: Arc<dyn Disk>, watch: &DiskWatch) -> Result<Self, StoreError> {
+        let lock = watch.during(data_dir, || FolderLock::take(data_dir))?;
+        let path = data_dir.join("index");
+        let index = watch.during(&path, || SledIndex::open(&path))?;
+        let index = WatchedIndex(Arc::new(index), watch.clone(), path);
+        let disk = Arc::new(WatchedDisk(disk, watch.clone()));
+        Self::assemble(data_dir, disk, Arc::new(index), (watch.clone(), Slowness::default()), Some(lock))
     }
 
     /// A store on any disk and index, without a lock, for tests and simulations.
@@ -106,14 +122,14 @@ impl Store {
         index: Arc<dyn Index>,
         slowness: Slowness,
     ) -> Result<Self, StoreError> {
-        Self::assemble(data_dir, disk, index, slowness, None)
+        Self::assemble(data_dir, disk, index, (DiskWatch::default(), slowness), None)
     }
 
     fn assemble(
         data_dir: &Path,
         disk: Arc<dyn Disk>,
         index: Arc<dyn Index>,
-        slowness: Slowness,
+        (watch, slowness): (DiskWatch, Slowness),
         lock: Option<FolderLock>,
     ) -> Result<Self, StoreError> {
         let runs = data_dir.join("runs");
@@ -125,6 +141,7 @@ impl Store {
             disk,
             index,
             slowness,
+            watch,
             open: Mutex::default(),
             _lock: lock,
         })))
@@ -134,6 +151,12 @@ impl Store {
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.0.data_dir
+    }
+
+    /// Who watches its disk: for what lies beside the runs.
+    #[must_use]
+    pub fn watch(&self) -> &DiskWatch {
+        &self.0.watch
     }
 
     /// Makes a run. It waits for the disk.

@@ -6,6 +6,7 @@ use common::clock::Clock;
 use common::fleet::{EngineStage, Progress, TrialOrder, WARMUP_AT_ONCE};
 use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
 use common::plan::Target;
+use common::trace::headed;
 use tokio::sync::watch;
 
 use super::assignment::{Assigned, Assignment};
@@ -193,7 +194,7 @@ fn translate(agent: AgentName, said: FromAgent, epoch: Epoch) -> Event {
         FromAgent::Drained(d) if d.epoch == epoch => Event::Drained(agent, *d),
         FromAgent::Engine(state) if state.stage == EngineStage::Died => Event::EngineDied(state.message),
         FromAgent::Failed { epoch: e, stage, message } if e == epoch => {
-            Event::Failed(agent, format!("{stage}: {message}"))
+            Event::Failed(agent, headed(&stage, &message))
         }
         // Of an earlier trial, or nothing that moves this one.
         _ => Event::Tick,

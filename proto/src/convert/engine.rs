@@ -78,6 +78,7 @@ impl From<&TargetCheck> for v1::CheckTarget {
             ProbeDepth::None => v1::Probe::None,
             ProbeDepth::Brief => v1::Probe::Brief,
             ProbeDepth::Full => v1::Probe::Full,
+            ProbeDepth::Look => v1::Probe::Look,
         };
         Self {
             id: c.id,
@@ -96,6 +97,7 @@ impl TryFrom<v1::CheckTarget> for TargetCheck {
             v1::Probe::None => ProbeDepth::None,
             v1::Probe::Brief => ProbeDepth::Brief,
             v1::Probe::Full => ProbeDepth::Full,
+            v1::Probe::Look => ProbeDepth::Look,
         };
         let target = c.target.ok_or_else(|| WireError::new("CheckTarget", "target", "missing"))?;
         let target = target.try_into()?;

@@ -66,10 +66,19 @@ impl Host {
         run("ip", &["link", "set", &self.cable(), "up"]);
     }
 
+    /// Leaves it these local ports.
+    pub fn ports(self, range: &str) {
+        let setting = format!("net.ipv4.ip_local_port_range={range}");
+        run("ip", &["netns", "exec", &self.name(), "sysctl", "-qw", &setting]);
+    }
+
     fn cable(self) -> String {
         format!("to-{}", self.name())
     }
 }
+
+/// The local ports of a host that has enough.
+pub const MANY_PORTS: &str = "32768 60999";
 
 /// The worker's own address, at the switch.
 pub const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);

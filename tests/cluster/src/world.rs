@@ -11,7 +11,7 @@ use plimsoll_tests::{Ended, PATIENCE, Process, Results, Signal, binary, eventual
 use serde_json::Value;
 
 use crate::link::Link;
-use crate::net::{AGENTS, Host};
+use crate::net::{AGENTS, Host, MANY_PORTS};
 use crate::stage;
 
 const COORDINATOR_PORT: u16 = 7000;
@@ -60,10 +60,6 @@ impl World {
     pub fn new(engine: &str) -> Self {
         let folder = Path::new(stage::ROOT).join("world");
         stage::folder(&folder);
-        let mut command = Host::Engine.command(binary("sim-engine"));
-        command.args(["--listen", &Host::Engine.at(ENGINE_PORT).to_string()]).args(engine.split_whitespace());
-        let mut process = Process::start(command);
-        process.expect_said("sim-engine listening on");
         let members = (1..=AGENTS).map(Host::Agent).map(|host| Member {
             host,
             link: Link::to(Host::Coordinator.at(COORDINATOR_PORT)),
@@ -72,7 +68,21 @@ impl World {
             process: None,
         });
         let members = members.collect();
-        Self { folder, engine: Some(process), members, mounts: Vec::new() }
+        let mut world = Self { folder, engine: None, members, mounts: Vec::new() };
+        world.start_engine(engine);
+        world
+    }
+
+    /// Starts the engine, once more where it was killed: it has forgotten what it saw.
+    #[track_caller]
+    pub fn start_engine(&mut self, options: &str) {
+        let mut command = Host::Engine.command(binary("sim-engine"));
+        command
+            .args(["--listen", &Host::Engine.at(ENGINE_PORT).to_string()])
+            .args(options.split_whitespace());
+        let mut process = Process::start(command);
+        process.expect_said("sim-engine listening on");
+        self.engine = Some(process);
     }
 
     /// The same, and all of its agents.
@@ -287,6 +297,7 @@ impl Drop for World {
         }
         for host in crate::net::hosts() {
             host.mend();
+            host.ports(MANY_PORTS);
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }

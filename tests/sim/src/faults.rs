@@ -8,29 +8,105 @@ use crate::ledger::Doing;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// An agent's process ends; with `power`, its host does, and the disk loses what was not synced. It is back later.
-    KillAgent { agent: usize, power: bool, down_ms: u64 },
+    KillAgent {
+        /// Which.
+        agent: usize,
+        /// The host, too.
+        power: bool,
+        /// Until it is back.
+        down_ms: u64,
+    },
     /// After so many changes more an agent's disk takes nothing, as at the moment at which the power goes; then it goes.
-    FuseAgent { agent: usize, changes: u64, down_ms: u64 },
+    FuseAgent {
+        /// Which.
+        agent: usize,
+        /// So many.
+        changes: u64,
+        /// Until it is back.
+        down_ms: u64,
+    },
     /// The coordinator's process or host ends; with `index`, its index is lost, too.
-    KillCoordinator { power: bool, index: bool, down_ms: u64 },
+    KillCoordinator {
+        /// The host, too.
+        power: bool,
+        /// Its index is lost.
+        index: bool,
+        /// Until it is back.
+        down_ms: u64,
+    },
     /// As [`Fault::FuseAgent`].
-    FuseCoordinator { changes: u64, down_ms: u64 },
+    FuseCoordinator {
+        /// So many.
+        changes: u64,
+        /// Until it is back.
+        down_ms: u64,
+    },
     /// Nothing passes between an agent and the coordinator for a while. What was on its way comes then, or never.
-    Cut { agent: usize, lasts_ms: u64, drops: bool },
+    Cut {
+        /// Which.
+        agent: usize,
+        /// For so long.
+        lasts_ms: u64,
+        /// What was on its way never comes.
+        drops: bool,
+    },
     /// A link that takes long; then nothing of what the agent says arrives any more, or nothing passes at all.
-    SlowThenCut { agent: usize, latency_ms: u64, slow_ms: u64, cut_ms: u64, one_way: bool },
+    SlowThenCut {
+        /// Which.
+        agent: usize,
+        /// So long.
+        latency_ms: u64,
+        /// Before it is cut.
+        slow_ms: u64,
+        /// While it is cut.
+        cut_ms: u64,
+        /// Only what the agent says is lost.
+        one_way: bool,
+    },
     /// The coordinator's disk takes very long, and meanwhile a connection breaks: what is on its way is sent again.
-    SlowStoreAndCut { agent: usize, each_ms: u64, lasts_ms: u64 },
+    SlowStoreAndCut {
+        /// Which.
+        agent: usize,
+        /// For each group of traces.
+        each_ms: u64,
+        /// For so long.
+        lasts_ms: u64,
+    },
     /// A link that takes long for a while.
-    SlowLink { agent: usize, latency_ms: u64, lasts_ms: u64 },
+    SlowLink {
+        /// Which.
+        agent: usize,
+        /// So long.
+        latency_ms: u64,
+        /// For so long.
+        lasts_ms: u64,
+    },
     /// The coordinator's disk takes long for a while.
-    SlowStore { each_ms: u64, lasts_ms: u64 },
+    SlowStore {
+        /// For each group of traces.
+        each_ms: u64,
+        /// For so long.
+        lasts_ms: u64,
+    },
     /// A disk is full for a while.
-    FullSpool { agent: usize, lasts_ms: u64 },
+    FullSpool {
+        /// Which.
+        agent: usize,
+        /// For so long.
+        lasts_ms: u64,
+    },
     /// The same of the coordinator.
-    FullStore { lasts_ms: u64 },
+    FullStore {
+        /// For so long.
+        lasts_ms: u64,
+    },
     /// A wall clock jumps.
-    StepWall { host: usize, by_s: i64 },
+    StepWall {
+        /// 0 is the coordinator's.
+        host: usize,
+        /// Forward, or back.
+        by_s: i64,
+    },
 }
 
 impl Fault {

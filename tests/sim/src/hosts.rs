@@ -106,10 +106,6 @@ pub struct CoordinatorHost {
     pub lives: AtomicU64,
 }
 
-fn run_id() -> RunId {
-    "simulated".parse().unwrap_or_else(|_| unreachable!("it is a name"))
-}
-
 impl CoordinatorHost {
     fn store(&self) -> std::result::Result<Store, coordinator::store::StoreError> {
         let slow_ns = Arc::clone(&self.slow_ns);
@@ -117,11 +113,14 @@ impl CoordinatorHost {
         Store::slow(Path::new(DATA), Arc::new(self.disk.clone()), Arc::new(self.index.clone()), slowness)
     }
 
-    /// The run, where it was begun.
-    fn begun(&self, store: &Store) -> Option<(RunStore, KeptRun)> {
-        let run = store.run(&run_id()).ok()?;
-        let kept = KeptRun::read(&run).ok()?;
-        Some((run, kept))
+    /// The run, where it was begun so far that it can be resumed.
+    pub fn begun(&self, store: &Store) -> Option<(RunStore, KeptRun)> {
+        let runs = store.runs().ok()?;
+        runs.into_iter().rev().find_map(|(id, _)| {
+            let run = store.run(&id).ok()?;
+            let kept = KeptRun::read(&run).ok()?;
+            Some((run, kept))
+        })
     }
 }
 
@@ -150,6 +149,12 @@ async fn one_life(host: &CoordinatorHost, ledger: &Ledger, life: u64) -> anyhow:
         let broken = judge::acknowledged(run, kept, ledger)?;
         ledger.facts().broken.extend(broken);
     }
+    // A run that ended before anything was kept of it stays empty, and another is begun.
+    let id: RunId = match &begun {
+        Some((run, _)) => run.id().clone(),
+        None => format!("simulated-{life}").parse()?,
+    };
+    ledger.facts().run = Some(id.clone());
     let incarnation = host.seed.stream(&format!("coordinator life {life}")).below(u64::MAX);
     let (events, inbox) = mpsc::channel(EVENTS);
     let clock = host.clock.clone();
@@ -165,7 +170,7 @@ async fn one_life(host: &CoordinatorHost, ledger: &Ledger, life: u64) -> anyhow:
     let command_line = ["simulated".to_owned()];
     let outcome = match begun {
         Some((run, kept)) => run::resume(host.plan.clone(), run, kept, &command_line, means).await,
-        None => run::run(host.plan.clone(), run_id(), (KeptCommand::default(), &command_line), means).await,
+        None => run::run(host.plan.clone(), id, (KeptCommand::default(), &command_line), means).await,
     };
     if server.is_finished() {
         ledger.tell(format!("the server ended: {:?}", server.await));

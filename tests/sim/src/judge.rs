@@ -13,7 +13,7 @@ use std::path::Path;
 use agent::spool::held;
 use anyhow::Context;
 use common::disk::Disk;
-use common::ids::{AgentName, Digest, Epoch, RunId, Seq, TrialId};
+use common::ids::{AgentName, Digest, Epoch, Seq, TrialId};
 use common::trace::segment::{Block, scan};
 use coordinator::kept::{KeptRun, KeptTrial};
 use coordinator::store::{RunStore, Store};
@@ -37,10 +37,10 @@ pub struct Judged {
 pub type Held = BTreeMap<(TrialId, Epoch), (Seq, Vec<u64>)>;
 
 /// What an agent's disk holds.
-pub fn spooled(host: &AgentHost) -> Held {
+pub fn spooled(host: &AgentHost, ledger: &Ledger) -> Held {
     let mut all = Held::new();
     let dir = Path::new(SPOOL);
-    let run: RunId = "simulated".parse().unwrap_or_else(|_| unreachable!("it is a name"));
+    let Some(run) = ledger.facts().run.clone() else { return all };
     for backlog in held::backlogs(&host.disk, dir, &host.name, &run).unwrap_or_default() {
         let Some(first) = backlog.segments.iter().find_map(held::Segment::first) else { continue };
         let mut from = first;
@@ -64,7 +64,7 @@ pub fn spooled(host: &AgentHost) -> Held {
 
 /// After a crash: what was synced is still there.
 pub fn survived(host: &AgentHost, before: &Held, ledger: &Ledger, at_ns: u64) {
-    let after = spooled(host);
+    let after = spooled(host, ledger);
     let mut facts = ledger.facts();
     let mut broken = Vec::new();
     for spooling in facts.spools.iter().filter(|s| s.agent == host.name) {
@@ -145,8 +145,7 @@ pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Res
         std::sync::Arc::new(host.disk.clone()),
         std::sync::Arc::new(host.index.clone()),
     )?;
-    let run = store.run(&"simulated".parse()?)?;
-    let kept = KeptRun::read(&run)?;
+    let (run, kept) = host.begun(&store).context("there is no run")?;
     let lines = lines(out)?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(result(out, "report.json"))?)?;
     let facts = ledger.facts();
@@ -257,10 +256,8 @@ impl Case<'_> {
     /// Why a trace should not have been made up, if it should not.
     fn made_up_wrongly(&self, line: &Line, index: u64, sent: Option<&Sent>) -> Option<String> {
         let agent: AgentName = line.agent.parse().ok()?;
-        if self.facts.full.contains(&agent) {
-            return None;
-        }
-        if line.message.contains("which is not so") || line.message.contains("are not complete") {
+        let lossy = self.facts.full.contains(&agent);
+        if !lossy && (line.message.contains("which is not so") || line.message.contains("are not complete")) {
             return Some(format!("its trace is made up ({}), and the agent was there", line.message));
         }
         if !line.message.contains("it holds no trace of this arrival") {
@@ -273,7 +270,7 @@ impl Case<'_> {
         // A process that lives knows the fate of all that it sent.
         let began = self.facts.sent.iter().filter(|s| s.epoch == self.trial.epoch).map(|s| s.at_ns).min()?;
         let crashed = self.facts.crashes.iter().any(|(who, at)| *who == agent && *at >= began);
-        (sent.is_some() && !crashed)
+        (sent.is_some() && !crashed && !lossy)
             .then(|| "its trace is made up, and the agent that sent it lived on".to_owned())
     }
 }

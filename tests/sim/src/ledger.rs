@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::spool::Spool;
-use common::ids::{AgentName, Epoch, Incarnation, TrialId};
+use common::ids::{AgentName, Epoch, Incarnation, RunId, TrialId};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::true_ns;
@@ -89,6 +89,8 @@ pub enum Ended {
 /// The facts.
 #[derive(Default)]
 pub struct Facts {
+    /// The run that is under way.
+    pub run: Option<RunId>,
     /// Every request.
     pub sent: Vec<Sent>,
     /// Every spool.
@@ -103,7 +105,7 @@ pub struct Facts {
     pub lost: Vec<(AgentName, Epoch, u64)>,
     /// What is known to be on an agent's disk after a crash: positions of a try.
     pub survived: BTreeMap<(AgentName, TrialId, Epoch), Vec<u64>>,
-    /// Agents whose disk was full: they may have lost traces, and said so.
+    /// Agents whose disk was full, or took nothing any more: they may have lost traces, and said so.
     pub full: BTreeSet<AgentName>,
     /// When agents' processes were ended, in true time.
     pub crashes: Vec<(AgentName, u64)>,

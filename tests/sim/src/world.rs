@@ -312,6 +312,7 @@ impl World<'_> {
         match *fault {
             Fault::KillAgent { agent, power, down_ms } => self.kill_agent(agent, power, down_ms),
             Fault::FuseAgent { agent, changes, down_ms } => {
+                self.ledger.facts().full.insert(self.agents[agent].name.clone());
                 self.agents[agent].disk.set_fuse(changes);
                 self.fuses.insert(self.name(agent), down_ms);
             }
@@ -396,7 +397,7 @@ impl World<'_> {
 
     fn kill_agent(&mut self, agent: usize, power: bool, down_ms: u64) {
         let host = Arc::clone(&self.agents[agent]);
-        let before = judge::spooled(&host);
+        let before = judge::spooled(&host, &self.ledger);
         self.sim.crash(host.name.to_string());
         if power {
             host.disk.crash(&mut self.random);

@@ -27,11 +27,9 @@ impl Sending<'_, '_> {
         lost: &BTreeMap<AgentName, String>,
         sealed: bool,
     ) -> anyhow::Result<PlannedTrial> {
-        let gone: Vec<String> =
-            lost.iter().map(|(agent, why)| format!("agent {agent} is lost ({why})")).collect();
-        let gone = gone.join("; ");
         // One that failed or was late in this trial and is still there goes on.
         let members = self.means.fleet.registry().members();
+        let gone = told(lost, |agent| members.contains_key(agent));
         self.agents.retain(|agent| !lost.contains_key(agent) || members.contains_key(agent));
         if self.agents.is_empty() {
             bail!("{gone}; no agent is left, and the run ends here");
@@ -54,6 +52,15 @@ impl Sending<'_, '_> {
         let gone = self.agents.iter().filter(|agent| !members.contains_key(*agent));
         gone.map(|agent| (agent.clone(), reason.to_owned())).collect()
     }
+}
+
+/// What became of agents, for a person.
+fn told(lost: &BTreeMap<AgentName, String>, is_there: impl Fn(&AgentName) -> bool) -> String {
+    let one = |(agent, why): (&AgentName, &String)| match is_there(agent) {
+        true => format!("agent {agent}: {why}"),
+        false => format!("agent {agent} is lost ({why})"),
+    };
+    lost.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// The trials that are still to be sent: those that never were, and those whose last try was disturbed. Each with the

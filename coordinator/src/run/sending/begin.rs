@@ -15,20 +15,20 @@ use crate::kept::{self, KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::record;
 use crate::run::{Gathered, Means, beside};
-use crate::store::RunStore;
+use crate::store::{DiskWatch, RunStore, WatchedOut};
 
 /// The file of traces, written as trials end. It gets its name at the end of the run: until then an older file of
 /// that name stays, and a run that fails leaves nothing that looks like a result.
 pub(super) struct Traces {
     path: PathBuf,
     pub(super) part: PathBuf,
-    pub(super) file: std::io::BufWriter<std::fs::File>,
+    pub(super) file: std::io::BufWriter<WatchedOut>,
 }
 
 impl Traces {
-    fn create(folder: &Path) -> anyhow::Result<Self> {
+    fn create(folder: &Path, watch: &DiskWatch) -> anyhow::Result<Self> {
         let part = folder.join("traces.jsonl.part");
-        let file = std::fs::File::create(&part).with_context(|| part.display().to_string())?;
+        let file = WatchedOut::create(&part, watch).with_context(|| part.display().to_string())?;
         Ok(Self { path: folder.join("traces.jsonl"), part, file: std::io::BufWriter::new(file) })
     }
 
@@ -54,7 +54,7 @@ impl<'m, 'a> Sending<'m, 'a> {
         means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
         // Before the run exists: a folder that cannot be written must not leave an empty run behind.
-        let elsewhere = plan.out.as_deref().map(elsewhere).transpose()?;
+        let elsewhere = plan.out.as_deref().map(|out| elsewhere(out, means.store.watch())).transpose()?;
         let store = means.store.create_run(&run, means.clock.wall())?;
         let kept = KeptRun {
             version: kept::VERSION,
@@ -88,7 +88,7 @@ impl<'m, 'a> Sending<'m, 'a> {
         kept: KeptRun,
         means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
-        let elsewhere = plan.out.as_deref().map(elsewhere).transpose()?;
+        let elsewhere = plan.out.as_deref().map(|out| elsewhere(out, means.store.watch())).transpose()?;
         if let Some(open) = &kept.open {
             for damage in store.mend(open.planned.trial, open.epoch)? {
                 means.ui.note(&format!("recover      {damage}; the agents are asked for it again"));
@@ -110,7 +110,7 @@ impl<'m, 'a> Sending<'m, 'a> {
         means: &'m mut Means<'a>,
     ) -> anyhow::Result<Self> {
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
-        let traces = elsewhere.map_or_else(|| Traces::create(&folder), Ok)?;
+        let traces = elsewhere.map_or_else(|| Traces::create(&folder, means.store.watch()), Ok)?;
         let ingest = ingest::start(&store)?;
         means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
         let telemetry = store.telemetry()?;
@@ -142,8 +142,8 @@ impl<'m, 'a> Sending<'m, 'a> {
 }
 
 /// The file of traces in the folder that the user named.
-fn elsewhere(out: &Path) -> anyhow::Result<Traces> {
+fn elsewhere(out: &Path, watch: &DiskWatch) -> anyhow::Result<Traces> {
     let made = std::fs::create_dir_all(out).map_err(anyhow::Error::from);
-    let traces = made.and_then(|()| Traces::create(out));
+    let traces = made.and_then(|()| Traces::create(out, watch));
     traces.with_context(|| format!("--out {}: choose another folder", out.display()))
 }

@@ -110,11 +110,13 @@ pub(super) fn findings(
     stopped: bool,
     engine_died: Option<&str>,
     reasons: &BTreeMap<AgentName, String>,
+    gave_up: &BTreeMap<AgentName, String>,
 ) -> Vec<Reason> {
-    let mut findings: Vec<Reason> = reasons
-        .iter()
-        .map(|(agent, reason)| Reason::of_agent(ReasonKind::AgentLost, agent, reason))
-        .collect();
+    let of = |kind, reasons: &BTreeMap<AgentName, String>| {
+        reasons.iter().map(|(agent, reason)| Reason::of_agent(kind, agent, reason)).collect::<Vec<_>>()
+    };
+    let mut findings = of(ReasonKind::AgentLost, reasons);
+    findings.extend(of(ReasonKind::GeneratorFailure, gave_up));
     if let Some(how) = engine_died {
         findings.push(Reason::new(ReasonKind::EngineDied, format!("the engine died: {how}")));
     }

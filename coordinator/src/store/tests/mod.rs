@@ -6,6 +6,7 @@ mod mend;
 mod open;
 mod segments;
 mod telemetry;
+mod watched;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,9 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use plimsoll_tests::limit_files;
+
 use super::{ENGINE, Row, Undisturbed, shown, whole};
 use crate::judge::{Log, judge};
-use crate::world::{World, ended, expect_code};
+use crate::stage::run as run_program;
+use crate::world::{World, ended, expect_code, expect_said};
 
 pub(super) const SCENARIOS: &[Row] = &[
     ("spool-full", "an agent's disk is full, in a trial", true, spool_full),
@@ -20,6 +23,18 @@ pub(super) const SCENARIOS: &[Row] = &[
         "the coordinator's disk is full, in a trial; then there is room, and `resume`",
         false,
         data_full,
+    ),
+    (
+        "data-stalled",
+        "the coordinator's disk does not answer any more, in a trial; later it does, and `resume`",
+        false,
+        data_stalled,
+    ),
+    (
+        "coordinator-files",
+        "the coordinator's host lets it open no more files, in a trial; then `resume`",
+        false,
+        coordinator_files,
     ),
 ];
 
@@ -87,9 +102,11 @@ fn data_full(undisturbed: &Undisturbed) -> String {
     let data = world.data();
     world.small_disk(&data, "24m");
     world.start_agents();
-    let running = world.sweep();
+    let mut running = world.sweep();
     world.under_way(20);
     let filler = fill(&data);
+    // While the trial goes on: there is time to make room.
+    running.expect_said("nothing can be stored in");
     let full = ended(running);
     assert!(full.code != Some(0), "{}", full.story());
     let said = full.stderr.to_lowercase();
@@ -103,4 +120,38 @@ fn data_full(undisturbed: &Undisturbed) -> String {
     let (_, found) = whole(&world, ended(world.resume()), undisturbed);
     world.close();
     format!("exit {}, names the path; resumed: {}", full.code.unwrap_or(-1), shown(&found))
+}
+
+/// What is kept of the run is written to a pipe that nobody reads: such a call comes back as little as one to a disk
+/// that hangs, and can be ended.
+fn data_stalled(undisturbed: &Undisturbed) -> String {
+    let world = World::with_agents(ENGINE);
+    let mut running = world.sweep();
+    world.under_way(20);
+    let run = world.run().unwrap_or_else(|| panic!("there is no run"));
+    let draft = run.join("run.json.new");
+    run_program("mkfifo", &[&draft.display().to_string()]);
+    running.expect_said("no answer from the disk for 5 s");
+    let stalled = expect_code(ended(running), 1);
+    expect_said(&stalled, &["the run ends here", &run.join("run.json").display().to_string()]);
+    std::fs::remove_file(&draft).unwrap_or_else(|e| panic!("{}: {e}", draft.display()));
+    let (_, found) = whole(&world, ended(world.resume()), undisturbed);
+    world.close();
+    format!("said after 5 s, exit 1 after 90 s, names the path; resumed: {}", shown(&found))
+}
+
+/// Before its first trace is stored: the file of traces cannot be made, nor one for what is kept.
+fn coordinator_files(undisturbed: &Undisturbed) -> String {
+    let world = World::with_agents("--fixed-ttft-ms 1500");
+    let mut running = world.sweep();
+    world.under_way(8);
+    limit_files(running.pid(), 0);
+    running.expect_said("nothing can be stored in");
+    let out_of_files = expect_code(ended(running), 1);
+    let said = out_of_files.stderr.to_lowercase();
+    assert!(said.contains("too many open files"), "it does not say why: {}", out_of_files.story());
+    let lines = said.lines().filter(|line| line.contains("too many open files")).count();
+    let (_, found) = whole(&world, ended(world.resume()), undisturbed);
+    world.close();
+    format!("exit 1, says why ({lines} lines); resumed: {}", shown(&found))
 }

@@ -3,6 +3,7 @@
 
 mod disks;
 mod links;
+mod ports;
 mod processes;
 mod store;
 
@@ -38,7 +39,7 @@ pub struct Scenario {
 /// Every scenario, the longest first.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [processes::SCENARIOS, links::SCENARIOS, disks::SCENARIOS, store::SCENARIOS]
+    [processes::SCENARIOS, links::SCENARIOS, disks::SCENARIOS, ports::SCENARIOS, store::SCENARIOS]
         .into_iter()
         .flatten()
         .map(|(name, fault, short, play)| Scenario { name, fault, short: *short, play: *play })

@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_tests::{Ended, Process, Signal, by, count, text};
 
 use super::{ENGINE, Row, Undisturbed, judged, shown, whole};
-use crate::judge::{Found, Log, judge};
-use crate::world::{World, ended, expect_code, killed};
+use crate::judge::{Found, Log, judge, usable_or_plainly_invalid};
+use crate::world::{World, ended, expect_code, expect_said, killed};
 
 pub(super) const SCENARIOS: &[Row] = &[
     ("agent-killed", "kill -9 of an agent, in a trial", true, agent_killed),
@@ -54,7 +54,12 @@ pub(super) const SCENARIOS: &[Row] = &[
         false,
         stopped_long,
     ),
-    ("engine-killed", "kill -9 of the engine, in a trial", false, engine_killed),
+    (
+        "engine-killed",
+        "kill -9 of the engine, in a trial; it is started again, and `resume`",
+        false,
+        engine_killed,
+    ),
 ];
 
 /// Longer than lease and margin.
@@ -288,6 +293,7 @@ fn stopped_short(undisturbed: &Undisturbed) -> String {
     shown(&found)
 }
 
+/// Leases run out in its trial: it is invalid, and sent again by the same agents.
 fn stopped_long(_: &Undisturbed) -> String {
     let world = World::with_agents(ENGINE);
     // A trial that goes on for longer than the stop: leases run out in it.
@@ -296,26 +302,25 @@ fn stopped_long(_: &Undisturbed) -> String {
     running.signal(Signal::STOP);
     std::thread::sleep(BEYOND_LEASE);
     running.signal(Signal::CONT);
-    let ended = ended(running);
+    let ended = expect_code(ended(running), 0);
     let results = world.results(&ended);
     let found = judge(&results, &world.log(), Log::Whole);
-    let plain = match ended.code {
-        Some(0) => found.standing_invalid.is_empty(),
-        Some(4) => !found.standing_invalid.is_empty(),
-        _ => false,
-    };
-    assert!(plain && !found.invalid.is_empty(), "{found:?}: {}", ended.story());
+    one_lost(&found, "generator_failure");
+    assert_eq!(found.trials, 2, "{found:?}: {}", ended.story());
+    expect_said(&ended, &["not sent: the agent's lease ran out", "sent again by the 4 left"]);
     assert!(
         !ended.stderr.contains("no agent is left"),
         "its own silence is taken for theirs: {}",
         ended.story()
     );
     world.close();
-    format!("exit {}; {}", ended.code.unwrap_or(-1), shown(&found))
+    shown(&found)
 }
 
-fn engine_killed(_: &Undisturbed) -> String {
-    let mut world = World::with_agents("--fixed-ttft-ms 400");
+/// Its trial does not count, the engine's failures are not the generator's, and what is left can be sent later.
+fn engine_killed(undisturbed: &Undisturbed) -> String {
+    const SLOW: &str = "--fixed-ttft-ms 400";
+    let mut world = World::with_agents(SLOW);
     let running = world.sweep();
     world.under_way(30);
     let log = world.log();
@@ -327,13 +332,21 @@ fn engine_killed(_: &Undisturbed) -> String {
     assert!(failed > 0, "{found:?}");
     let kinds = by(&results.traces, "/failure_class");
     assert!(!kinds.contains_key("generator"), "the generator is charged with it: {kinds:?}");
-    let ended = expect_code(ended, 1);
+    one_lost(&found, "engine_died");
+    let ended = expect_code(ended, 4);
     let said = last_line(&ended);
     assert!(
         said.starts_with("coordinator: ") && said.contains("10.77.0.3"),
         "it does not name the engine: {said}"
     );
     let kinds: Vec<String> = found.outcomes.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let killed = format!("exit 4; {}; it said: {said}", kinds.join(", "));
+    world.start_engine(SLOW);
+    let ended = expect_code(self::ended(world.resume()), 0);
+    let results = world.results(&ended);
+    let found = judge(&results, &[log, world.log()].concat(), Log::UntilDeath);
+    usable_or_plainly_invalid(&ended, &results, &found, &undisturbed.schedules);
+    one_lost(&found, "engine_died");
     world.close();
-    format!("exit 1; trial 0: {}; {} traces; it said: {said}", kinds.join(", "), found.arrivals)
+    format!("{killed}; started again, and `resume`: {}", shown(&found))
 }
