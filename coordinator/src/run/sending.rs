@@ -6,7 +6,7 @@ mod close;
 mod engine;
 mod recover;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) struct Sending<'m, 'a> {
     traces: Traces,
     trials: Vec<TrialReport>,
     /// Trials that were not sent, because what was measured made them useless.
-    skipped: Vec<TrialId>,
+    skipped: BTreeSet<TrialId>,
 }
 
 impl Sending<'_, '_> {
@@ -73,13 +73,14 @@ impl Sending<'_, '_> {
             self.kept.idle = beside::idle(&mut self.gathering()).await?;
         }
         let mut left = again::left(&self.plan.trials, &self.kept.trials);
-        while let Some((planned, reruns)) = left.pop_front() {
-            if self.is_of_no_use(&planned) {
-                let PlannedTrial { trial, rate, .. } = planned;
+        while let Some(next) = left.pop_front() {
+            if self.is_of_no_use(&next.planned) {
+                let PlannedTrial { trial, rate, .. } = next.planned;
                 self.means.ui.note(&format!("trial {trial} at {rate}/s is skipped: a lower rate fails"));
-                self.skipped.push(planned.trial);
+                self.skipped.insert(trial);
                 continue;
             }
+            let planned = next.numbered(&self.plan.trials, &self.kept.trials);
             if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? {
                 return Ok(true);
             }
@@ -87,14 +88,14 @@ impl Sending<'_, '_> {
                 Sent::Whole => {}
                 Sent::Stopped => return Ok(true),
                 Sent::WithLoss { lost, sealed } => {
-                    left.push_front((self.again(planned, reruns, &lost, sealed)?, reruns + 1));
+                    left.push_front(self.again(next, planned.trial, &lost, sealed)?);
                     continue;
                 }
             }
             if let (Some(share), Some(last)) = (self.plan.max_failures, self.trials.last())
                 && failures_exceed(&last.summary, share)
             {
-                self.skipped.extend(left.iter().map(|(t, _)| t.trial));
+                self.skipped.extend(left.iter().map(|t| t.planned.trial));
                 self.means.ui.note(&format!(
                     "the sweep ends: more than {share} of trial {}'s requests failed",
                     planned.trial

@@ -2,6 +2,7 @@
 //!
 //! It must leave nothing behind that looks like a run when it cannot begin.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,7 +129,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             folder,
             traces,
             trials: Vec::new(),
-            skipped: Vec::new(),
+            skipped: BTreeSet::new(),
         })
     }
 
