@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use plimsoll_tests::schema::{REPORT, keeps_to, validator};
 use plimsoll_tests::{
-    Agent, Coordinator, Engine, Finished, Results, Running, Signal, brief, by, count, eventually, free_port,
-    list, text,
+    Agent, Coordinator, Engine, Finished, Recipe, Results, Running, Signal, brief, by, count, eventually,
+    free_port, list, text,
 };
 use serde_json::{Value, json};
 
@@ -139,6 +139,33 @@ fn a_run_that_was_stopped_goes_on_and_one_that_is_over_does_not() {
     let counted: Vec<u64> = results.trials().iter().map(|t| count(&t["summary"], "/successful")).collect();
     assert_eq!(counted[1..], [60, 60]);
     Coordinator::resume(&resumed).finish().expect_code(1).expect_said(&["is finished"]);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_an_engine_that_is_launched_otherwise() {
+    let recipe = Recipe::sim(&["--fixed-ttft-ms", "5"], "");
+    let mut running = Coordinator::sweep()
+        .relaxed()
+        .args(["--engine".to_owned(), recipe.path().display().to_string()])
+        .workload(&[json!({"prompt": "hold fast", "max_tokens": 4})])
+        .line("--rates 10,20 --requests 40 --repeats 1")
+        .start();
+    running.process.expect_said("trial 0 (1 of 2)");
+    running.signal(Signal::INT);
+    let stopped = running.finish().expect_code(130);
+    let text = std::fs::read_to_string(recipe.path()).expect("a recipe");
+    std::fs::write(recipe.path(), format!("{text}\n# Another.\n")).expect("a recipe");
+    let other = Coordinator::resume(&stopped).finish();
+    assert_ne!(other.ended.code, Some(0), "{}", other.story());
+    other.expect_said(&["launch.recipe.sha256", "cannot go on as the same run"]);
+    std::fs::write(recipe.path(), text).expect("a recipe");
+    let results = Coordinator::resume(&stopped).finish().expect_code(0).results();
+    let record = &results.report["experiment"];
+    assert_eq!(list(record, "/resumed").len(), 1);
+    // Each launch beside what was sent to it.
+    assert_eq!(record["launch"]["command"], record["resumed"][0]["launch"]["command"]);
+    keeps_to(&validator(REPORT), &results.report, "the report of a run whose engine was launched twice");
+    recipe.expect_gone();
 }
 
 fn walk(folder: &std::path::Path) -> Vec<String> {

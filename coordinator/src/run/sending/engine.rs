@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::Sending;
 use crate::plan::BetweenTrials;
+use crate::record;
 use crate::run::Gathering;
 use crate::run::engine::{self, EngineDied};
 use crate::sweep::PlannedTrial;
@@ -84,9 +85,7 @@ impl Sending<'_, '_> {
     pub(super) async fn describe_engine(&mut self) {
         match self.describe().await {
             Ok(Some(EngineState { record: Some(launch), .. })) => {
-                if let Some(record) = self.kept.experiment.as_object_mut() {
-                    record.insert("launch".into(), launch);
-                }
+                record::set_launch(&mut self.kept.experiment, launch);
             }
             Ok(_) => {}
             Err(e) => tracing::warn!("the record has the engine's log as it was at its start: {e:#}"),

@@ -16,7 +16,7 @@ use super::close::COLLECT_WITHIN;
 use super::{Sending, again};
 use crate::fleet::{Change, FromAgent, ToAgent};
 use crate::kept::{KeptAgent, KeptRun, KeptTrial};
-use crate::record;
+use crate::record::{self, same};
 use crate::run::prepare;
 use crate::store::RunEvent;
 use crate::trial::seal;
@@ -61,13 +61,15 @@ impl Sending<'_, '_> {
         }
         let Some(gathered) = prepare(&mut self.plan, self.means).await? else { return Ok(false) };
         let means = &mut *self.means;
-        if let Some((what, was, is)) = record::difference(&self.kept.experiment, &self.plan) {
-            bail!("the run was made with {what} {was}, and now it is {is}: it cannot go on as the same run");
+        let record = &self.kept.experiment;
+        let differs = same::of_plan(record, &self.plan, true).or_else(|| same::of_engine(record, &gathered));
+        if let Some(difference) = differs {
+            bail!(difference);
         }
         let at = jiff::Timestamp::from_nanosecond(i128::from(means.clock.wall().0))
             .map_or_else(|_| String::new(), |t| t.to_string());
         let entry = record::resumption(&gathered, command_line, &at);
-        let (was, is) = (&self.kept.experiment["engine"]["revision"], &entry["engine"]["revision"]);
+        let (was, is) = (&record["probe"]["engine_version"], &entry["engine"]["revision"]);
         if was != is && !is.is_null() {
             means.ui.note(&format!("note         the engine's version was {was}, and is now {is}"));
         }
