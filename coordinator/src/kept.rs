@@ -137,6 +137,9 @@ pub enum KeptError {
     /// The content.
     #[error("{FILE} of the run cannot be read: {0}")]
     Content(#[from] serde_json::Error),
+    /// The run has none.
+    #[error("it ended before anything was sent, and has no {FILE}: give its command again")]
+    Missing,
     /// A later program wrote it.
     #[error("{FILE} has version {0}; this program reads up to {VERSION}")]
     Version(u32),
@@ -157,7 +160,12 @@ impl KeptRun {
     /// # Errors
     /// When it is missing, not readable or of a later version.
     pub fn read(run: &RunStore) -> Result<Self, KeptError> {
-        let bytes = run.read_file(FILE)?;
+        let bytes = match run.read_file(FILE) {
+            Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(KeptError::Missing);
+            }
+            read => read?,
+        };
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -180,5 +188,19 @@ impl KeptRun {
         let record = self.experiment.as_object_mut()?;
         let before = record.insert(record::TOKENIZER.to_owned(), record::tokenizer(tokenizer))?;
         before["file"].as_str().map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{run_id, sim};
+
+    #[test]
+    fn a_run_that_never_began_says_so() {
+        let (_disk, _index, store) = sim();
+        let run = store.create_run(&run_id("r"), Nanos(1)).unwrap();
+        let said = KeptRun::read(&run).unwrap_err().to_string();
+        assert!(said.contains("give its command again"), "{said}");
     }
 }

@@ -77,7 +77,7 @@ pub(super) async fn idle(with: &mut Gathering<'_>) -> anyhow::Result<Option<(Nan
 }
 
 /// How a time passed.
-enum Passed {
+pub(super) enum Passed {
     InTime,
     /// The operator wants an end.
     Stopped,
@@ -86,7 +86,7 @@ enum Passed {
 }
 
 /// Lets time pass until an instant, and hears what happens meanwhile.
-async fn pass(until: Nanos, with: &mut Gathering<'_>) -> Passed {
+pub(super) async fn pass(until: Nanos, with: &mut Gathering<'_>) -> Passed {
     let mut stop = with.stop.clone();
     loop {
         let left = until - with.clock.monotonic();

@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::bail;
 use common::ids::{AgentName, TrialId};
+use common::knee::{FailureShare, failures_exceed};
+use common::summary::TrialSummary;
+use common::validity::ReasonKind;
 
 use super::Sending;
 use crate::kept::KeptTrial;
@@ -82,11 +85,28 @@ impl Sending<'_, '_> {
 pub(super) fn left(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> VecDeque<Left> {
     let left = planned.iter().filter_map(|trial| {
         let last = last_try(trial.trial, sealed);
-        let stands = last.is_some_and(|last| last.findings.is_empty());
+        let stands = last.is_some_and(|last| !is_disturbed(last));
         let last = last.map(|last| last.planned.trial);
         (!stands).then_some(Left { planned: *trial, last, reruns: 0 })
     });
     left.collect()
+}
+
+/// The first trial, of those that count, of which more than this share of the requests failed.
+pub(super) fn failed_too_much<'t>(
+    share: FailureShare,
+    tries: impl IntoIterator<Item = (&'t KeptTrial, &'t TrialSummary)>,
+) -> Option<TrialId> {
+    let mut stand = tries.into_iter().filter(|(trial, _)| !is_disturbed(trial));
+    stand.find(|(_, summary)| failures_exceed(summary, share)).map(|(trial, _)| trial.planned.trial)
+}
+
+/// Whether a trial is to be sent again: an agent, the coordinator or the engine was lost in it, or it was ended early.
+/// What else is wrong with it would be so again.
+fn is_disturbed(trial: &KeptTrial) -> bool {
+    use ReasonKind::{CoordinatorRestarted, EngineDied, Interrupted};
+    let lost = trial.agents.iter().any(|agent| agent.lost);
+    lost || trial.findings.iter().any(|f| matches!(f.kind, CoordinatorRestarted | EngineDied | Interrupted))
 }
 
 /// The last of the tries of a planned trial.
@@ -110,9 +130,10 @@ fn unused(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> TrialId {
 mod tests {
     use common::ids::{Digest, Epoch};
     use common::seed::Seed;
-    use common::validity::{Reason, ReasonKind};
+    use common::validity::Reason;
 
     use super::*;
+    use crate::kept::KeptAgent;
 
     fn planned(number: u32, rerun_of: Option<u32>) -> PlannedTrial {
         PlannedTrial {
@@ -190,5 +211,28 @@ mod tests {
         let done = [0, 1, 2, 3].map(|n| sealed(n, None, n < 2));
         let sent = numbers(left(&plan, &done), &done, &[4]);
         assert_eq!(sent, [(4, Some(0)), (5, Some(4)), (6, Some(1))]);
+    }
+
+    #[test]
+    fn what_only_lacks_traces_is_not_sent_again_and_who_lost_an_agent_is() {
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let mut done = [0, 1, 2, 3].map(|n| sealed(n, None, false));
+        let lacking =
+            Reason::of_agent(ReasonKind::AgentLost, &"a".parse().unwrap(), "its spool lost 3 traces");
+        done.iter_mut().take(2).for_each(|t| t.findings = vec![lacking.clone()]);
+        done[1].agents = vec![KeptAgent { lost: true, ..KeptAgent::unknown("a".parse().unwrap()) }];
+        assert_eq!(numbers(left(&plan, &done), &done, &[]), [(4, Some(1))]);
+    }
+
+    #[test]
+    fn too_many_failures_are_remembered_but_not_those_of_a_disturbed_trial() {
+        let failing = [crate::report::tests::failed(0), crate::report::tests::failed(1)];
+        let report = crate::report::tests::trial(0, "4", 0, &failing, &[]);
+        let share: FailureShare = 0.5.try_into().unwrap();
+        let of = |disturbed| {
+            let trials = [sealed(0, None, disturbed)];
+            failed_too_much(share, trials.iter().map(|t| (t, &report.summary)))
+        };
+        assert_eq!((of(false), of(true)), (Some(TrialId(0)), None));
     }
 }
