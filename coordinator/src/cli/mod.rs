@@ -183,7 +183,8 @@ async fn supervise(
     let entrance = Entrance::open(&plan.fleet, keys).await?;
     terminal::err(format_args!("{}", show::plan(plan, matches, &run_id)));
     if let Some(line) = entrance.join_line(&plan.fleet) {
-        terminal::err(format_args!("{line}"));
+        let note = entrance.token_note(matches!(work, Work::Again(_))).unwrap_or_default();
+        terminal::err(format_args!("{line}{note}"));
     }
     let api_key_file = common.engine.api_key_file.as_deref();
     let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
