@@ -49,6 +49,9 @@ pub struct KeptRun {
     /// When the engine was idle before the first trial, by the coordinator's monotonic clock.
     #[serde(default)]
     pub idle: Option<(Nanos, Nanos)>,
+    /// The same in each earlier boot of the coordinator's host, in whose clocks trials of this run stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_before: Vec<Option<(Nanos, Nanos)>>,
     /// The trial that is being sent: written down before its first request, and taken back when it is sealed or called
     /// off. One that stands here after a crash is sealed by `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +99,9 @@ pub struct KeptTrial {
     /// Its start by the coordinator's monotonic clock; none in runs of before telemetry.
     #[serde(default)]
     pub start: Option<Nanos>,
+    /// How often the coordinator's host had been restarted by then: its clock begins anew each time.
+    #[serde(default)]
+    pub boot: usize,
 }
 
 /// An agent of a trial, as kept.
@@ -177,6 +183,23 @@ impl KeptRun {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
+    /// How often the coordinator's host was restarted in the course of the run.
+    #[must_use]
+    pub fn restarts(&self) -> usize {
+        self.idle_before.len()
+    }
+
+    /// Takes note of the boot of this host: true when it is another than before. Where a system does not tell its boots
+    /// apart nothing is known, and it is taken for the same.
+    pub fn is_booted_anew(&mut self, boot: Option<String>) -> bool {
+        let anew = self.boot.as_ref().zip(boot.as_ref()).is_some_and(|(was, is)| was != is);
+        if anew {
+            self.boot = boot;
+            self.idle_before.push(self.idle.take());
+        }
+        anew
+    }
+
     /// Whether its prompts and outputs are kept.
     #[must_use]
     pub fn has_text(&self) -> bool {
@@ -192,9 +215,43 @@ impl KeptRun {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::store::tests::{run_id, sim};
+
+    /// A run that has nothing yet.
+    pub(crate) fn empty() -> KeptRun {
+        KeptRun {
+            version: VERSION,
+            experiment: serde_json::json!({}),
+            process: Process::Poisson,
+            extent: Extent::Requests(1),
+            slos: SloSet::default(),
+            slo_target: SloTarget::default(),
+            limits: ValidityLimits::default(),
+            trials: Vec::new(),
+            idle: None,
+            idle_before: Vec::new(),
+            open: None,
+            command: None,
+            boot: None,
+            require_gpu: false,
+        }
+    }
+
+    #[test]
+    fn another_boot_is_told_only_where_both_are_known() {
+        let idle = Some((Nanos(1), Nanos(2)));
+        let mut kept = KeptRun { boot: Some("a".into()), idle, ..empty() };
+        assert!(!kept.is_booted_anew(Some("a".into())) && !kept.is_booted_anew(None));
+        assert_eq!((kept.restarts(), kept.idle), (0, idle));
+        assert!(kept.is_booted_anew(Some("b".into())));
+        // It is idle anew, and what it drew then is kept for the trials of then.
+        assert_eq!((kept.restarts(), kept.idle, &kept.idle_before[..]), (1, None, &[idle][..]));
+        let mut unknown = KeptRun { boot: None, idle, ..empty() };
+        assert!(!unknown.is_booted_anew(Some("b".into())));
+        assert_eq!(unknown.idle, idle);
+    }
 
     #[test]
     fn a_run_that_never_began_says_so() {

@@ -57,7 +57,8 @@ impl Sending<'_, '_> {
     /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
         let (store, required) = (self.run.store.clone(), self.run.plan.require_gpu);
-        if !beside::gpus(&store, required, &mut self.gathering()).await? {
+        let boot = self.run.kept.restarts();
+        if !beside::gpus(&store, boot, required, &mut self.gathering()).await? {
             return Ok(true);
         }
         if self.run.kept.idle.is_none() {
@@ -196,6 +197,7 @@ impl Sending<'_, '_> {
             agents: assigned.agents.keys().cloned().map(KeptAgent::unknown).collect(),
             findings: Vec::new(),
             start: None,
+            boot: self.run.kept.restarts(),
         }
     }
 
@@ -263,7 +265,7 @@ impl Sending<'_, '_> {
             return RunOutcome { report: None, files: Vec::new(), interrupted, error };
         }
         let run = self.run.store.id().clone();
-        let sealed = std::mem::take(&mut self.run.kept.trials);
+        let (restarts, sealed) = (self.run.kept.restarts(), std::mem::take(&mut self.run.kept.trials));
         let report =
             Report::new(run, self.run.kept.experiment, self.run.kept.slos, self.run.kept.slo_target, trials);
         let mut files = Vec::new();
@@ -273,7 +275,7 @@ impl Sending<'_, '_> {
             files.push(path);
             files.push(self.run.traces.keep()?);
             // The largest of them, and the least: last.
-            files.extend(beside::export(&self.run.store, &sealed, &self.run.folder)?);
+            files.extend(beside::export(&self.run.store, restarts, &sealed, &self.run.folder)?);
             Ok(())
         });
         error = error.or_else(|| written.and(closed).and(noted).and(kept).and(recorded).err());

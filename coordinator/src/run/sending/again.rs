@@ -156,6 +156,7 @@ mod tests {
             agents: Vec::new(),
             findings: disturbed.then_some(finding).into_iter().collect(),
             start: None,
+            boot: 0,
         }
     }
 

@@ -90,6 +90,7 @@ impl Opened {
             limits: plan.limits,
             trials: Vec::new(),
             idle: None,
+            idle_before: Vec::new(),
             open: None,
             command: Some(command),
             boot: record::boot(),
@@ -121,7 +122,7 @@ impl Opened {
             ));
             kept.set_tokenizer(plan.tokenizer.as_deref());
         }
-        notes.extend(recover::forget_other_boots(&mut kept, record::boot()));
+        kept.is_booted_anew(record::boot());
         let elsewhere = plan.out.as_deref().map(elsewhere).transpose()?;
         let events = store.events()?;
         let open = kept.open.clone().filter(|open| recover::may_have_begun(&kept, open, &events));
@@ -145,7 +146,7 @@ impl Opened {
     fn open(plan: Plan, store: RunStore, kept: KeptRun, elsewhere: Option<Traces>) -> anyhow::Result<Self> {
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
         let traces = elsewhere.map_or_else(|| Traces::create(&folder), Ok)?;
-        let (ingest, telemetry) = (ingest::start(&store)?, store.telemetry()?);
+        let (ingest, telemetry) = (ingest::start(&store)?, store.telemetry_of(kept.restarts())?);
         let (trials, open, notes) = (Vec::new(), None, Vec::new());
         Ok(Self { plan, store, kept, ingest, telemetry, folder, traces, trials, open, notes })
     }

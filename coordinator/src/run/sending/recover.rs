@@ -141,22 +141,6 @@ impl Sending<'_, '_> {
     }
 }
 
-/// Instants of another boot's clock say nothing: what was recorded beside those trials is not theirs any more. Says so.
-/// Where a system does not tell its boots apart nothing is known.
-pub(super) fn forget_other_boots(kept: &mut KeptRun, boot: Option<String>) -> Option<String> {
-    let other = kept.boot.as_ref().zip(boot.as_ref()).is_some_and(|(was, is)| was != is);
-    if !other {
-        return None;
-    }
-    kept.boot = boot;
-    kept.idle = None;
-    kept.trials.iter_mut().for_each(|t| t.start = None);
-    Some(
-        "note         this host was restarted: what was recorded beside earlier trials is left out"
-            .to_owned(),
-    )
-}
-
 /// Whether a request of this trial may have been sent. The log says so; where the log itself was lost with the index, it
 /// may.
 pub(super) fn may_have_begun(kept: &KeptRun, open: &KeptTrial, events: &[RunEvent]) -> bool {
