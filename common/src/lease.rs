@@ -69,6 +69,13 @@ pub fn is_lost(length: Nanos, last_heard: Nanos, now: Nanos) -> bool {
     now - last_heard > length + MARGIN
 }
 
+/// How long it takes from now until an agent of which something was heard last then is lost: until then it may send.
+#[must_use]
+pub fn until_lost(length: Nanos, last_heard: Nanos, now: Nanos) -> Nanos {
+    // One more, because at the very end it is not lost yet.
+    (last_heard + length + MARGIN + Nanos(1)) - now
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -150,6 +157,17 @@ mod tests {
                 holder.answered(answer);
                 prop_assert!(holder.until() >= before && holder.until() <= now + LENGTH);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn who_is_waited_for_is_lost_then_and_not_before(heard in 0u64..90_000, later in 0u64..90_000) {
+            let (heard, now) = (Nanos::from_millis(heard), Nanos::from_millis(heard + later));
+            let left = until_lost(LENGTH, heard, now);
+            prop_assert!(is_lost(LENGTH, heard, now + left));
+            prop_assert_eq!(left == Nanos::ZERO, is_lost(LENGTH, heard, now));
+            prop_assert!(left == Nanos::ZERO || !is_lost(LENGTH, heard, now + left - Nanos(1)));
         }
     }
 

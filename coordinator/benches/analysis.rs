@@ -135,6 +135,7 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         agents: (0..AGENTS).map(agent).collect::<Result<_, _>>()?,
         findings: Vec::new(),
         start: None,
+        boot: 0,
     };
     let kept = KeptRun {
         version: VERSION,
@@ -146,6 +147,7 @@ fn store_a_run(data: &Path) -> anyhow::Result<()> {
         limits: ValidityLimits::default(),
         trials: vec![trial],
         idle: None,
+        idle_before: Vec::new(),
         open: None,
         command: None,
         boot: None,

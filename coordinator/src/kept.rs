@@ -49,6 +49,9 @@ pub struct KeptRun {
     /// When the engine was idle before the first trial, by the coordinator's monotonic clock.
     #[serde(default)]
     pub idle: Option<(Nanos, Nanos)>,
+    /// The same in each earlier boot of the coordinator's host, in whose clocks trials of this run stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_before: Vec<Option<(Nanos, Nanos)>>,
     /// The trial that is being sent: written down before its first request, and taken back when it is sealed or called
     /// off. One that stands here after a crash is sealed by `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +99,9 @@ pub struct KeptTrial {
     /// Its start by the coordinator's monotonic clock; none in runs of before telemetry.
     #[serde(default)]
     pub start: Option<Nanos>,
+    /// How often the coordinator's host had been restarted by then: its clock begins anew each time.
+    #[serde(default)]
+    pub boot: usize,
 }
 
 /// An agent of a trial, as kept.
@@ -137,6 +143,9 @@ pub enum KeptError {
     /// The content.
     #[error("{FILE} of the run cannot be read: {0}")]
     Content(#[from] serde_json::Error),
+    /// The run has none.
+    #[error("it ended before anything was sent, and has no {FILE}: give its command again")]
+    Missing,
     /// A later program wrote it.
     #[error("{FILE} has version {0}; this program reads up to {VERSION}")]
     Version(u32),
@@ -157,7 +166,12 @@ impl KeptRun {
     /// # Errors
     /// When it is missing, not readable or of a later version.
     pub fn read(run: &RunStore) -> Result<Self, KeptError> {
-        let bytes = run.read_file(FILE)?;
+        let bytes = match run.read_file(FILE) {
+            Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(KeptError::Missing);
+            }
+            read => read?,
+        };
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -167,6 +181,23 @@ impl KeptRun {
             return Err(KeptError::Version(version));
         }
         Ok(serde_json::from_slice(&bytes)?)
+    }
+
+    /// How often the coordinator's host was restarted in the course of the run.
+    #[must_use]
+    pub fn restarts(&self) -> usize {
+        self.idle_before.len()
+    }
+
+    /// Takes note of the boot of this host: true when it is another than before. Where a system does not tell its boots
+    /// apart nothing is known, and it is taken for the same.
+    pub fn is_booted_anew(&mut self, boot: Option<String>) -> bool {
+        let anew = self.boot.as_ref().zip(boot.as_ref()).is_some_and(|(was, is)| was != is);
+        if anew {
+            self.boot = boot;
+            self.idle_before.push(self.idle.take());
+        }
+        anew
     }
 
     /// Whether its prompts and outputs are kept.
@@ -180,5 +211,53 @@ impl KeptRun {
         let record = self.experiment.as_object_mut()?;
         let before = record.insert(record::TOKENIZER.to_owned(), record::tokenizer(tokenizer))?;
         before["file"].as_str().map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::store::tests::{run_id, sim};
+
+    /// A run that has nothing yet.
+    pub(crate) fn empty() -> KeptRun {
+        KeptRun {
+            version: VERSION,
+            experiment: serde_json::json!({}),
+            process: Process::Poisson,
+            extent: Extent::Requests(1),
+            slos: SloSet::default(),
+            slo_target: SloTarget::default(),
+            limits: ValidityLimits::default(),
+            trials: Vec::new(),
+            idle: None,
+            idle_before: Vec::new(),
+            open: None,
+            command: None,
+            boot: None,
+            require_gpu: false,
+        }
+    }
+
+    #[test]
+    fn another_boot_is_told_only_where_both_are_known() {
+        let idle = Some((Nanos(1), Nanos(2)));
+        let mut kept = KeptRun { boot: Some("a".into()), idle, ..empty() };
+        assert!(!kept.is_booted_anew(Some("a".into())) && !kept.is_booted_anew(None));
+        assert_eq!((kept.restarts(), kept.idle), (0, idle));
+        assert!(kept.is_booted_anew(Some("b".into())));
+        // It is idle anew, and what it drew then is kept for the trials of then.
+        assert_eq!((kept.restarts(), kept.idle, &kept.idle_before[..]), (1, None, &[idle][..]));
+        let mut unknown = KeptRun { boot: None, idle, ..empty() };
+        assert!(!unknown.is_booted_anew(Some("b".into())));
+        assert_eq!(unknown.idle, idle);
+    }
+
+    #[test]
+    fn a_run_that_never_began_says_so() {
+        let (_disk, _index, store) = sim();
+        let run = store.create_run(&run_id("r"), Nanos(1)).unwrap();
+        let said = KeptRun::read(&run).unwrap_err().to_string();
+        assert!(said.contains("give its command again"), "{said}");
     }
 }

@@ -54,6 +54,15 @@ pub struct FleetPlan {
     pub join_timeout: Nanos,
 }
 
+impl FleetPlan {
+    /// No agent at all.
+    #[must_use]
+    pub fn nobody(join_timeout: Nanos) -> Self {
+        let listen = "127.0.0.1:0".to_owned();
+        Self { local: 0, remote: 0, listen, awaits_engine: false, awaits_gpu: false, join_timeout }
+    }
+}
+
 /// What is to be found out about the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EnginePlan {

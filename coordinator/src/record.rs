@@ -2,6 +2,8 @@
 //!
 //! Never a secret: header values are not recorded, and keys and tokens never reach the coordinator's plan.
 
+pub mod same;
+
 use std::sync::LazyLock;
 
 use common::fleet::HostFacts;
@@ -93,25 +95,24 @@ fn agents(gathered: &Gathered) -> Value {
 #[must_use]
 pub fn resumption(gathered: &Gathered, command_line: &[String], at: &str) -> Value {
     let engine = gathered.probe.as_ref();
-    json!({
+    let mut entry = json!({
         "at": at, "command_line": redacted(command_line), "agents": agents(gathered),
         "engine": {"name": engine.map(|p| &p.engine), "revision": engine.map(|p| &p.engine_version)},
-    })
+    });
+    if let Some(launch) = &gathered.launch {
+        entry["launch"] = launch.clone();
+    }
+    entry
 }
 
-/// What of a plan makes a run another run, as a name, what it was and what it would be: none when `plan` asks for what
-/// is on record. Who sends, and how long agents are waited for, may change.
-#[must_use]
-pub fn difference(record: &Value, plan: &Plan) -> Option<(String, Value, Value)> {
-    // Read back like what is on record: numbers then compare as they were written.
-    let now: Value = serde_json::from_str(&plan_json(plan).to_string()).ok()?;
-    let was = record["plan"].as_object()?;
-    let free = ["local_agents", "remote_agents"];
-    let mut fields = was.iter().filter(|(name, _)| !free.contains(&name.as_str()));
-    let differs = fields.find(|(name, was)| now[name.as_str()] != **was);
-    let found = differs.map(|(name, was)| (name.clone(), was.clone(), now[name.as_str()].clone()));
-    let (digest, now) = (&record["workload"]["sha256"], json!(plan.workload_digest()));
-    found.or_else(|| (*digest != now).then(|| ("workload".to_owned(), digest.clone(), now)))
+/// Brings what is on record of an engine that was launched up to date. Of a run that went on the last launch stands with
+/// the resumption: the first trials were sent to the first.
+pub fn set_launch(record: &mut Value, launch: Value) {
+    let last = record.get_mut("resumed").and_then(Value::as_array_mut).and_then(|list| list.last_mut());
+    match last {
+        Some(last) => last["launch"] = launch,
+        None => record["launch"] = launch,
+    }
 }
 
 /// Which boot of this host it is: instants of the monotonic clock of another boot mean nothing. None where the system
@@ -262,6 +263,19 @@ mod tests {
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("x-a: …") && text.contains("--header=x-b: …") && text.ends_with("--seed 7"));
         assert!(text.contains("--engine-var key=…") && text.contains("--engine-var=port=…"), "{text}");
+    }
+
+    #[test]
+    fn a_later_launch_does_not_take_the_place_of_the_first() {
+        let mut record = json!({"launch": {"starts": 1}});
+        set_launch(&mut record, json!({"starts": 2}));
+        assert_eq!(record, json!({"launch": {"starts": 2}}));
+        record["resumed"] = json!([{"at": "then"}]);
+        set_launch(&mut record, json!({"starts": 1}));
+        assert_eq!(
+            record,
+            json!({"launch": {"starts": 2}, "resumed": [{"at": "then", "launch": {"starts": 1}}]})
+        );
     }
 
     #[test]

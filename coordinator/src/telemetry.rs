@@ -60,13 +60,19 @@ pub struct BesideClient {
 /// # Errors
 /// When what was recorded cannot be read.
 pub fn attach(run: &RunStore, kept: &KeptRun, trials: &mut [TrialReport]) -> Result<(), StoreError> {
-    let series = run.telemetry_series()?;
-    let idle = idle_watts(&series, kept.idle);
+    // By boots: instants of two of them do not compare.
+    let mut boots = Vec::new();
+    for (boot, idle) in kept.idle_before.iter().chain([&kept.idle]).enumerate() {
+        let series = run.telemetry_series_of(boot)?;
+        let idle = idle_watts(&series, *idle);
+        boots.push((series, idle));
+    }
     for report in trials {
-        let start = kept.trials.iter().find(|t| t.planned.trial == report.trial).and_then(|t| t.start);
-        report.telemetry = start
+        let trial = kept.trials.iter().find(|t| t.planned.trial == report.trial);
+        let recorded = trial.and_then(|t| Some((t.start?, boots.get(t.boot)?)));
+        report.telemetry = recorded
             .zip(report.summary.numbers.as_ref())
-            .and_then(|(start, numbers)| of_trial(&series, start, numbers, &idle));
+            .and_then(|((start, (series, idle)), numbers)| of_trial(series, start, numbers, idle));
         if kept.require_gpu
             && report.summary.numbers.is_some()
             && let Some(why) = lacking(report.telemetry.as_ref())
@@ -155,11 +161,12 @@ fn parted(record: &Record) -> serde_json::Result<(String, Map<String, Value>)> {
     Ok((kind.to_lowercase(), fields))
 }
 
-/// Writes every record on a line of its own, agent by agent, in the order in which they were recorded.
+/// Writes every record on a line of its own, agent by agent, in the order in which they were recorded; `trials` are those
+/// of the same boot.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn export(series: &[AgentSeries], trials: &[KeptTrial], out: &mut dyn Write) -> std::io::Result<()> {
+pub fn export(series: &[AgentSeries], trials: &[&KeptTrial], out: &mut dyn Write) -> std::io::Result<()> {
     for agent in series {
         // What comes before the first estimate is placed by that.
         let mut clock = agent.clocks().first().copied();
@@ -296,25 +303,4 @@ fn beside(engine: &EngineWindow, numbers: &Numbers) -> BesideClient {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn clock(at: u64, offset_ns: i64) -> ClockSample {
-        ClockSample { at: Nanos(at), offset_ns, bound_ns: 5 }
-    }
-
-    #[test]
-    fn a_window_is_mapped_by_the_nearest_estimate() {
-        let clocks = [clock(100, 1_000), clock(900, 1_010)];
-        // 1,900 by the coordinator is about 890 here: the second estimate is nearer.
-        let (window, bound) = mapped(&clocks, Window { from: Nanos(1_850), to: Nanos(1_950) }).unwrap();
-        assert_eq!((window, bound), (Window { from: Nanos(840), to: Nanos(940) }, Nanos(5)));
-        // A long way from the estimate to an edge.
-        let long = Window { from: Nanos(1_110), to: Nanos(1_000_001_110) };
-        assert_eq!(mapped(&clocks, long).unwrap().1, Nanos(5 + 499_999));
-        let (window, _) = mapped(&clocks, Window { from: Nanos(1_100), to: Nanos(1_200) }).unwrap();
-        assert_eq!(window, Window { from: Nanos(100), to: Nanos(200) });
-        assert_eq!(mapped(&[], window), None);
-        assert_eq!(on_coordinator(Nanos(100), &clocks[1]), Nanos(1_110));
-    }
-}
+mod tests;

@@ -5,21 +5,23 @@ use std::collections::BTreeSet;
 
 use plimsoll_tests::schema::{REPORT, keeps_to, validator};
 use plimsoll_tests::{
-    Agent, Coordinator, Engine, Finished, Results, Running, Signal, brief, by, count, eventually, free_port,
-    list, text,
+    Agent, Coordinator, Engine, Finished, Recipe, Results, Running, Signal, brief, by, count, eventually,
+    free_port, list, text,
 };
 use serde_json::{Value, json};
 
 const USAGE: i32 = 2;
-const INVALID: i32 = 4;
 
 fn sweep(engine: &Engine) -> Coordinator {
     Coordinator::sweep()
         .relaxed()
         .engine(engine.url())
         .workload(&[json!({"prompt": "hold fast", "max_tokens": 4})])
-        .line("--rates 20,40 --requests 60 --repeats 1")
+        .line("--rates 20,30 --requests 90 --repeats 1")
 }
+
+/// Of each trial of [`sweep`]: so many that a trial is still under way when a third of them was seen.
+const REQUESTS: u64 = 90;
 
 /// Killed when the engine has seen `requests` of its run.
 fn killed_after(requests: usize, engine: &Engine, mut running: Running) -> Finished {
@@ -53,7 +55,7 @@ fn whole(results: &Results, undisturbed: &Results) {
     let again: Vec<_> = results.trials().iter().filter(|t| t["rerun_of"] == trial["trial"]).collect();
     assert_eq!(again.len(), 1, "it was not sent again once");
     for trial in results.trials().iter().filter(|t| t["trial"] != trial["trial"]) {
-        assert_eq!(count(&trial["summary"], "/successful"), 60, "{:#}", trial["summary"]["validity"]);
+        assert_eq!(count(&trial["summary"], "/successful"), REQUESTS, "{:#}", trial["summary"]["validity"]);
     }
     assert_ne!(text(&results.report, "/knee/case"), "undecided");
     assert_eq!(list(&results.report, "/experiment/resumed").len(), 1);
@@ -132,13 +134,91 @@ fn a_run_that_was_stopped_goes_on_and_one_that_is_over_does_not() {
     Coordinator::resume(&stopped).finish().expect_code(USAGE).expect_said(&["--header x-note: …"]);
     let typed = ["--header", "x-note:planted"];
     let other = Coordinator::resume(&stopped).args(typed).line("--max-tokens 9").finish();
-    other.expect_code(INVALID).expect_said(&["default_max_tokens", "cannot go on as the same run"]);
+    other.expect_code(1).expect_said(&["default_max_tokens", "cannot go on as the same run"]);
     let resumed = Coordinator::resume(&stopped).args(typed).finish().expect_code(0);
     let results = resumed.results();
     assert_eq!(results.trials().len(), 3);
     let counted: Vec<u64> = results.trials().iter().map(|t| count(&t["summary"], "/successful")).collect();
-    assert_eq!(counted[1..], [60, 60]);
+    assert_eq!(counted[1..], [REQUESTS, REQUESTS]);
     Coordinator::resume(&resumed).finish().expect_code(1).expect_said(&["is finished"]);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_an_engine_that_is_launched_otherwise() {
+    let recipe = Recipe::sim(&["--fixed-ttft-ms", "5"], "");
+    let mut running = Coordinator::sweep()
+        .relaxed()
+        .args(["--engine".to_owned(), recipe.path().display().to_string()])
+        .workload(&[json!({"prompt": "hold fast", "max_tokens": 4})])
+        .line("--rates 10,20 --requests 40 --repeats 1")
+        .start();
+    running.process.expect_said("trial 0 (1 of 2)");
+    running.signal(Signal::INT);
+    let stopped = running.finish().expect_code(130);
+    let text = std::fs::read_to_string(recipe.path()).expect("a recipe");
+    std::fs::write(recipe.path(), format!("{text}\n# Another.\n")).expect("a recipe");
+    let other = Coordinator::resume(&stopped).finish();
+    assert_ne!(other.ended.code, Some(0), "{}", other.story());
+    other.expect_said(&["launch.recipe.sha256", "cannot go on as the same run"]);
+    std::fs::write(recipe.path(), text).expect("a recipe");
+    let results = Coordinator::resume(&stopped).finish().expect_code(0).results();
+    let record = &results.report["experiment"];
+    assert_eq!(list(record, "/resumed").len(), 1);
+    // Each launch beside what was sent to it.
+    assert_eq!(record["launch"]["command"], record["resumed"][0]["launch"]["command"]);
+    keeps_to(&validator(REPORT), &results.report, "the report of a run whose engine was launched twice");
+    recipe.expect_gone();
+}
+
+/// Local agents have a log each, made when they are started.
+fn agents_started(data: &std::path::Path) -> usize {
+    walk(&data.join("agents")).iter().filter(|name| name.ends_with(".log")).count()
+}
+
+#[test]
+fn what_cannot_go_on_or_has_nothing_left_starts_no_agent() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "5"]);
+    let mut running = sweep(&engine).line("--local-agents 2").start();
+    eventually("requests at the engine", || (engine.log().len() > 10).then_some(()));
+    running.signal(Signal::INT);
+    let stopped = running.finish().expect_code(130);
+    let forget_agents = || std::fs::remove_dir_all(stopped.data().join("agents")).expect("agents' folder");
+    forget_agents();
+    let nowhere = Coordinator::resume(&stopped).args(["--out", "/dev/null/nowhere"]).finish();
+    nowhere.expect_code(1).expect_said(&["choose another folder"]);
+    assert_eq!(agents_started(stopped.data()), 0);
+    let whole = Coordinator::resume(&stopped).finish().expect_code(0);
+    assert_eq!(agents_started(whole.data()), 2);
+    // That it was finished is not known any more; its trials are there.
+    std::fs::remove_dir_all(whole.data().join("index")).expect("an index");
+    forget_agents();
+    let before = engine.log().len();
+    let again = Coordinator::resume(&whole).finish().expect_code(0).expect_said(&["nothing is left to send"]);
+    assert_eq!((agents_started(again.data()), engine.log().len()), (0, before));
+    assert_eq!(schedules(&again.results()), schedules(&whole.results()));
+    assert!(!walk(again.data()).iter().any(|name| name.ends_with(".part")));
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_waited_out() {
+    let engine = Engine::start(&["--fixed-ttft-ms", "5"]);
+    let listen = free_port().to_string();
+    let stays = Agent::start("stays", &listen, &[]);
+    let mut goes = Agent::start("goes", &listen, &[]);
+    let running = sweep(&engine).args(["--agents", "2", "--listen", &listen]).start();
+    let killed = killed_after(30, &engine, running);
+    goes.process.signal(Signal::KILL);
+    let results = Coordinator::resume(&killed)
+        .args(["--agents", "1"])
+        .finish()
+        .expect_code(0)
+        .expect_said(&["agent goes is not there", "until goes may not send any more"])
+        .results();
+    let lost = by(results.traces_of(0), "/outcome")["agent_lost"];
+    let reasons = list(&results.trials()[0]["summary"], "/validity/reasons").to_vec();
+    let said = format!("of {lost} requests nobody knows the fate");
+    assert!(reasons.iter().any(|r| text(r, "/message").contains(&said)), "{reasons:?}");
+    drop(stays);
 }
 
 fn walk(folder: &std::path::Path) -> Vec<String> {

@@ -199,4 +199,4 @@ impl Upload<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -7,15 +7,15 @@
 //!
 //! It must never say that it holds less than is on disk, and never remove what is not sealed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::disk::Disk;
-use common::fleet::{CollectOrder, CollectReport, Held};
-use common::ids::{AgentName, Epoch};
+use common::fleet::{CollectOrder, CollectReport, Held, TrialFate};
+use common::ids::{AgentName, Epoch, RunId};
 use tokio::task::JoinHandle;
 
-use super::AgentConfig;
 use super::backlog::{Courier, deliver};
 use super::join::Wire;
 use crate::spool::held::{Backlog, Segment, backlogs};
@@ -31,8 +31,11 @@ pub(super) struct Collection {
 
 /// Its delivery. It ends when this is dropped.
 pub(super) struct Delivery {
+    /// The coordinator's, by its incarnation.
+    pub(super) coordinator: u64,
     epoch: Epoch,
-    segments: Vec<Segment>,
+    backlogs: Arc<Vec<Backlog>>,
+    disk: Arc<dyn Disk>,
     task: JoinHandle<()>,
 }
 
@@ -43,9 +46,12 @@ impl Drop for Delivery {
 }
 
 /// Looks for it on disk. A disk that cannot be read is said, not taken for empty.
-pub(super) async fn find(wanted: CollectOrder, config: &AgentConfig) -> Collection {
-    let (disk, dir) = (Arc::clone(&config.disk), config.spool.clone());
-    let agent = config.introduction.name.clone();
+pub(super) async fn find(
+    wanted: CollectOrder,
+    agent: AgentName,
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+) -> Collection {
     let (run, epoch) = (wanted.run.clone(), wanted.epoch);
     let look = move || found(&*disk, &dir, &agent, &wanted);
     let found = crate::aside::run(look).await;
@@ -78,38 +84,70 @@ fn found(
 
 impl Collection {
     /// Begins to deliver it.
-    pub(super) fn deliver(self, wire: Wire, disk: Arc<dyn Disk>) -> Delivery {
-        let segments = self.backlogs.iter().flat_map(|b| b.segments.iter().cloned()).collect();
-        let (backlogs, courier) = (self.backlogs, Courier::over(wire));
-        let task = tokio::spawn(async move {
-            for backlog in &backlogs {
-                let mut told = String::new();
-                // The coordinator may not have heard yet what is held: until then it wants what came before, too.
-                while let Err(e) = deliver(backlog, Arc::clone(&disk), &courier).await {
-                    let reason = e.to_string();
-                    if reason != told {
-                        tracing::warn!("what was left of an earlier trial stays here for now: {reason}");
-                        told = reason;
-                    }
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        });
-        Delivery { epoch: self.report.epoch, segments, task }
+    pub(super) fn deliver(self, wire: Wire, disk: Arc<dyn Disk>, coordinator: u64) -> Delivery {
+        let (epoch, backlogs) = (self.report.epoch, Arc::new(self.backlogs));
+        let task = carry(Arc::clone(&backlogs), Arc::clone(&disk), wire);
+        Delivery { coordinator, epoch, backlogs, disk, task }
     }
 }
 
+fn carry(backlogs: Arc<Vec<Backlog>>, disk: Arc<dyn Disk>, wire: Wire) -> JoinHandle<()> {
+    let courier = Courier::over(wire);
+    tokio::spawn(async move {
+        for backlog in &*backlogs {
+            let mut told = String::new();
+            // The coordinator may not have heard yet what is held: until then it wants what came before, too.
+            while let Err(e) = deliver(backlog, Arc::clone(&disk), &courier).await {
+                let reason = e.to_string();
+                if reason != told {
+                    tracing::warn!("what was left of an earlier trial stays here for now: {reason}");
+                    told = reason;
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    })
+}
+
 impl Delivery {
+    /// Goes on over a new connection; what was taken over the old one is not sent again.
+    pub(super) fn over(&mut self, wire: Wire) {
+        self.task.abort();
+        self.task = carry(Arc::clone(&self.backlogs), Arc::clone(&self.disk), wire);
+    }
+
     /// The trial of this epoch is sealed: if it is this one, its segments go.
     pub(super) fn sealed(&self, epoch: Epoch, disk: &dyn Disk) -> bool {
         if self.epoch != epoch {
             return false;
         }
-        for segment in &self.segments {
-            if let Err(e) = segment.remove(disk) {
-                tracing::warn!("a sealed segment stays in the spool: {e}");
-            }
-        }
+        self.backlogs.iter().flat_map(|b| &b.segments).for_each(|segment| remove(segment, disk));
         true
     }
 }
+
+fn remove(segment: &Segment, disk: &dyn Disk) {
+    if let Err(e) = segment.remove(disk) {
+        tracing::warn!("a sealed segment stays in the spool: {e}");
+    }
+}
+
+/// Removes what is held of trials that the coordinator has sealed: that it has may not have been heard.
+pub(super) async fn tidy(run: RunId, agent: AgentName, disk: Arc<dyn Disk>, dir: PathBuf, wire: Wire) {
+    let (spool, of) = (Arc::clone(&disk), run.clone());
+    let held = crate::aside::run(move || backlogs(&*spool, &dir, &agent, &of)).await;
+    // A spool that cannot be read is said where it matters.
+    let Ok(Ok(held)) = held else { return };
+    let segments: Vec<Segment> = held.into_iter().flat_map(|backlog| backlog.segments).collect();
+    let trials: Vec<_> = segments.iter().map(|s| (s.origin.trial, s.origin.epoch)).collect();
+    if trials.is_empty() {
+        return;
+    }
+    let Ok(fates) = Courier::over(wire).fates(&run, &trials).await else { return };
+    let sealed = segments.into_iter().zip(fates).filter(|(_, fate)| *fate == TrialFate::Sealed);
+    let gone: Vec<Segment> = sealed.map(|(segment, _)| segment).collect();
+    let _ = crate::aside::run(move || gone.iter().for_each(|segment| remove(segment, &*disk))).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! The loop of a joined session.
 
 mod beside;
+mod left;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::clock::Clock;
-use common::fleet::{CollectOrder, DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
 use common::simulated::{Sabotage, is_sabotaged};
@@ -19,7 +20,7 @@ use proto::v1::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::collect;
+use super::collect::Collection;
 use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
@@ -35,6 +36,7 @@ enum Found {
     Fetched(Epoch, Result<Fetched, String>),
     Target(proto::v1::TargetReport),
     Engine(EngineState),
+    Held(Box<Collection>),
 }
 
 struct Session<'a> {
@@ -50,7 +52,9 @@ struct Session<'a> {
 pub(super) async fn serve(agent: &mut Agent, link: Link, shutdown: &mut Shutdown) -> SessionEnd {
     let (found, mut inbox) = mpsc::channel(8);
     let welcome = link.welcome.clone();
-    let same = agent.trial.as_ref().is_some_and(|t| t.coordinator == welcome.coordinator_incarnation);
+    let coordinator = welcome.coordinator_incarnation;
+    let delivers = agent.delivery.as_ref().is_some_and(|d| d.coordinator == coordinator);
+    let same = agent.trial.as_ref().map_or(delivers, |t| t.coordinator == coordinator);
     if !same {
         // Another coordinator: its clock is another, and the old trial is nobody's.
         if let Some(trial) = agent.trial.take() {
@@ -186,6 +190,9 @@ impl Session<'_> {
 
     /// After a reconnection in the middle of a trial: deliver over the new connection, say again what is known.
     async fn resume(&mut self) -> Step {
+        if let Some(delivery) = &mut self.agent.delivery {
+            delivery.over(self.link.bulk.clone());
+        }
         let Some(trial) = &mut self.agent.trial else { return Ok(()) };
         trial.deliver(self.link.bulk.clone());
         let epoch = trial.epoch().0;
@@ -215,8 +222,12 @@ impl Session<'_> {
             }
             Hear::CheckTarget(request) => self.check_target(request).await?,
             Hear::EngineOrder(order) => self.engine_order(order)?,
-            Hear::Observe(what) if self.agent.config.outside.is_recorded() => self.observe(what).await?,
-            Hear::Observe(_) => {}
+            Hear::Observe(what) => {
+                self.tidy(&what);
+                if self.agent.config.outside.is_recorded() {
+                    self.observe(what).await?;
+                }
+            }
             Hear::Prepare(order) => match TrialOrder::try_from(order) {
                 Ok(order) => self.prepare(order),
                 Err(e) => return Err(format!("an order that makes no sense: {e}")),
@@ -237,7 +248,7 @@ impl Session<'_> {
                 }
             }
             Hear::Sealed(sealed) => self.sealed(Epoch(sealed.epoch)),
-            Hear::Collect(wanted) => self.collect(wanted).await?,
+            Hear::Collect(wanted) => self.collect(wanted)?,
             Hear::Welcome(_) | Hear::Refused(_) | Hear::Goodbye(_) => {}
         }
         Ok(())
@@ -298,6 +309,7 @@ impl Session<'_> {
         match found {
             Found::Target(report) => self.say(Say::TargetReport(report)).await,
             Found::Engine(state) => self.answer(state).await,
+            Found::Held(held) => self.held(*held).await,
             Found::Fetched(epoch, result) => {
                 let config = &self.agent.config;
                 let surroundings = Surroundings {
@@ -403,30 +415,6 @@ impl Session<'_> {
         let message =
             format!("the word to start came {:.3} s after the start; nothing was sent", late.as_secs_f64());
         self.fail(epoch, "start", message).await
-    }
-
-    /// Says and delivers what is held of a trial whose coordinator was lost.
-    async fn collect(&mut self, wanted: proto::v1::Collect) -> Step {
-        let wanted = CollectOrder::try_from(wanted).map_err(|e| e.to_string())?;
-        tracing::info!("collecting trial {} of run {}, whose coordinator was lost", wanted.trial, wanted.run);
-        let config = &self.agent.config;
-        let collection = collect::find(wanted, config).await;
-        let said = Say::Collected((&collection.report).into());
-        let delivery = collection.deliver(self.link.bulk.clone(), Arc::clone(&config.disk));
-        self.agent.delivery = Some(delivery);
-        self.say(said).await
-    }
-
-    fn sealed(&mut self, epoch: Epoch) {
-        let disk = &*self.agent.config.disk;
-        if self.agent.delivery.as_ref().is_some_and(|d| d.sealed(epoch, disk)) {
-            self.agent.delivery = None;
-        }
-        if self.current(epoch).is_some()
-            && let Some(trial) = self.agent.trial.take()
-        {
-            self.go_on_after(trial);
-        }
     }
 
     /// A trial is over.

@@ -178,6 +178,22 @@ impl Entrance {
         Some(format!("waiting      for {whom}:\n             {}\n", self.command()))
     }
 
+    /// A token that is made is kept nowhere: agents that live on do not know the one of a run that is resumed. `again`
+    /// says that this is one.
+    pub(super) fn token_note(&self, again: bool) -> Option<&'static str> {
+        let made = self.token.as_ref().is_some_and(|token| token.made);
+        made.then_some(match again {
+            false => {
+                "token        made for this start; if the run is resumed it is another, and agents must be started \
+                 again, unless PLIMSOLL_TOKEN or --token-file gives it\n"
+            }
+            true => {
+                "token        made for this start; agents that wait with an earlier one cannot join, and must be \
+                 started again\n"
+            }
+        })
+    }
+
     /// `agent --join` with all that it needs. Names of files stand for those of the agent's host.
     fn command(&self) -> String {
         let ip = self.address.ip();
@@ -224,6 +240,14 @@ mod tests {
             "PLIMSOLL_TOKEN=… agent --join https://10.0.0.5:7000 --tls-ca CA.pem --tls-name coordinator.lab \
              --tls-cert AGENT.pem --tls-key AGENT.key"
         );
+    }
+
+    #[test]
+    fn a_token_that_was_made_is_said_not_to_outlive_the_program() {
+        let note = |made, again| entrance([0, 0, 0, 0], made, false).token_note(again);
+        assert!(note(true, false).unwrap().contains("if the run is resumed it is another"));
+        assert!(note(true, true).unwrap().contains("with an earlier one cannot join"));
+        assert_eq!((note(false, false), note(false, true)), (None, None), "it was given");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use common::validity::Verdict;
 use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
-use crate::run::{self, Means, RunOutcome, run};
+use crate::run::{self, Means, Opened, RunOutcome, run};
 use company::{Company, Local};
 use entrance::{Entrance, Keys};
 use options::Rates;
@@ -125,6 +125,21 @@ enum Which {
     Again(RunId, Box<KeptRun>),
 }
 
+/// What is carried out.
+enum Work {
+    New(Box<Plan>, KeptCommand),
+    Again(Box<Opened>),
+}
+
+impl Work {
+    fn plan(&self) -> &Plan {
+        match self {
+            Self::New(plan, _) => plan,
+            Self::Again(opened) => opened.plan(),
+        }
+    }
+}
+
 /// Plans what was asked for and carries it out; what is wrong with it is said before anything is opened.
 fn execute(common: &Common, rates: &Rates, matches: &ArgMatches, which: Which) -> anyhow::Result<u8> {
     let planned = planning::plan(common, rates).and_then(|plan| Ok((plan, Keys::read(&common.agents)?)));
@@ -154,15 +169,21 @@ async fn supervise(
     which: Which,
 ) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let entrance = Entrance::open(&plan.fleet, keys).await?;
     let store = watchdog::open_store(&plan.data)?;
-    let run_id = match &which {
-        Which::New(_) => new_run_id()?,
-        Which::Again(run, _) => run.clone(),
+    let (run_id, work) = match which {
+        Which::New(command) => (new_run_id()?, Work::New(Box::new(plan), command)),
+        // What it is about and what is left of it is found out before an agent, or an engine, is started.
+        Which::Again(run, kept) => {
+            let opened = Opened::again(plan, store.run(&run)?, *kept)?;
+            (run, Work::Again(Box::new(opened)))
+        }
     };
-    terminal::err(format_args!("{}", show::plan(&plan, matches, &run_id)));
+    let plan = work.plan();
+    let entrance = Entrance::open(&plan.fleet, keys).await?;
+    terminal::err(format_args!("{}", show::plan(plan, matches, &run_id)));
     if let Some(line) = entrance.join_line(&plan.fleet) {
-        terminal::err(format_args!("{line}"));
+        let note = entrance.token_note(matches!(work, Work::Again(_))).unwrap_or_default();
+        terminal::err(format_args!("{line}{note}"));
     }
     let api_key_file = common.engine.api_key_file.as_deref();
     let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
@@ -171,12 +192,9 @@ async fn supervise(
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
-    let outcome = match which {
-        Which::New(command) => run(plan, run_id, (command, &command_line), means).await,
-        Which::Again(run, kept) => {
-            let run = means.store.run(&run)?;
-            run::resume(plan, run, *kept, &command_line, means).await
-        }
+    let outcome = match work {
+        Work::New(plan, command) => run(*plan, run_id, (command, &command_line), means).await,
+        Work::Again(opened) => Ok(run::resume(*opened, &command_line, means).await),
     };
     ui.end();
     company.part().await;

@@ -7,7 +7,7 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
@@ -87,7 +87,7 @@ pub(super) fn resume(options: &ResumeOptions) -> anyhow::Result<u8> {
         if browse::capture_of(&run)?.is_some() {
             bail!("{} is a capture: it has no trials to send", run.id());
         }
-        let kept = KeptRun::read(&run)?;
+        let kept = KeptRun::read(&run).with_context(|| format!("run {}", run.id()))?;
         if run.record()?.state == RunState::Finished {
             bail!("run {0} is finished; see `coordinator report {0}`", run.id());
         }

@@ -11,7 +11,7 @@ mod json;
 mod notes;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod traces;
 
 pub use beside::render_window;

@@ -44,7 +44,7 @@ pub(super) fn below(report: &Report) -> Vec<String> {
 fn reruns(report: &Report, lines: &mut Vec<String>) {
     for (trial, first) in report.trials.iter().filter_map(|t| Some((t, t.rerun_of?))) {
         let text = format!(
-            "Trial {first} lost an agent and was sent again as trial {}, with those left.",
+            "Trial {first} was disturbed, for the reason given there, and was sent again as trial {}.",
             trial.trial
         );
         wrap(&text, "", lines);

@@ -40,7 +40,12 @@ fn success(index: u64, scheduled: Nanos, ttft: Nanos, tokens: u64) -> Trace {
     trace
 }
 
-pub(super) fn trial(
+/// A request that the engine refused.
+pub(crate) fn failed(index: u64) -> Trace {
+    unsent(index, Nanos(0), FailureKind::Connect, Nanos(1))
+}
+
+pub(crate) fn trial(
     number: u32,
     rate: &str,
     repeat: u32,

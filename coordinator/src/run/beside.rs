@@ -77,7 +77,7 @@ pub(super) async fn idle(with: &mut Gathering<'_>) -> anyhow::Result<Option<(Nan
 }
 
 /// How a time passed.
-enum Passed {
+pub(super) enum Passed {
     InTime,
     /// The operator wants an end.
     Stopped,
@@ -86,7 +86,7 @@ enum Passed {
 }
 
 /// Lets time pass until an instant, and hears what happens meanwhile.
-async fn pass(until: Nanos, with: &mut Gathering<'_>) -> Passed {
+pub(super) async fn pass(until: Nanos, with: &mut Gathering<'_>) -> Passed {
     let mut stop = with.stop.clone();
     loop {
         let left = until - with.clock.monotonic();
@@ -151,7 +151,7 @@ pub async fn capture(
         target.dialect = dialect;
     }
     observe(with.fleet, store.id(), target.as_ref(), target.is_some(), dialect.is_none());
-    if !gpus(store, false, &mut with).await? {
+    if !gpus(store, 0, false, &mut with).await? {
         return Ok(None);
     }
     // What is recorded first has no reading before it: the window begins a moment later.
@@ -191,18 +191,23 @@ async fn wait(from: Nanos, length: Nanos, with: &mut Gathering<'_>) -> Passed {
 /// # Errors
 /// When it cannot be read or written.
 pub fn export_series(store: &RunStore) -> anyhow::Result<Option<PathBuf>> {
-    export(store, &[], store.dir())
+    export(store, 0, &[], store.dir())
 }
 
 /// Waits a little until every agent that reads GPUs has said what they draw, or why it cannot; and says what is missing.
 /// With `required` somebody must be able to. False when the operator stopped it.
-pub(super) async fn gpus(store: &RunStore, required: bool, with: &mut Gathering<'_>) -> anyhow::Result<bool> {
+pub(super) async fn gpus(
+    store: &RunStore,
+    boot: usize,
+    required: bool,
+    with: &mut Gathering<'_>,
+) -> anyhow::Result<bool> {
     if !required && !reads_gpus(with.fleet) {
         return Ok(true);
     }
     let deadline = with.clock.monotonic() + FIRST_SAMPLES;
     loop {
-        let series = crate::aside::here(|| store.telemetry_series())?;
+        let series = crate::aside::here(|| store.telemetry_series_of(boot))?;
         let of = |name: &AgentName| series.iter().find(|s| s.agent() == name);
         let members = with.fleet.registry().members().iter().filter(|(_, m)| m.introduction.gpu);
         let mut words: BTreeMap<&AgentName, Option<Word>> = BTreeMap::new();
@@ -271,7 +276,7 @@ pub(super) async fn last_samples(fleet: &Fleet) {
 
 /// Puts what was found out about the hardware into the record.
 pub(super) fn add_hardware(store: &RunStore, kept: &mut KeptRun) {
-    let found = store.telemetry_series().map(|series| telemetry::hardware(&series));
+    let found = store.telemetry_series_of(kept.restarts()).map(|series| telemetry::hardware(&series));
     match (found, kept.experiment.as_object_mut()) {
         (Ok(hardware), Some(record)) if !hardware.is_empty() => record::add_hardware(record, hardware),
         (Ok(_), _) => {}
@@ -282,13 +287,14 @@ pub(super) fn add_hardware(store: &RunStore, kept: &mut KeptRun) {
 /// Writes the series beside the traces, when there are any.
 pub(super) fn export(
     store: &RunStore,
+    restarts: usize,
     trials: &[KeptTrial],
     folder: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
-    let series = store.telemetry_series()?;
+    let boots = (0..=restarts).map(|boot| store.telemetry_series_of(boot)).collect::<Result<Vec<_>, _>>()?;
     let path = folder.join("telemetry.jsonl");
     let part = folder.join("telemetry.jsonl.part");
-    if series.is_empty() {
+    if boots.iter().all(Vec::is_empty) {
         // One of another run must not stand beside this one's traces.
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -299,7 +305,10 @@ pub(super) fn export(
     }
     let write = || -> anyhow::Result<()> {
         let mut out = BufWriter::new(std::fs::File::create(&part)?);
-        telemetry::export(&series, trials, &mut out)?;
+        for (boot, series) in boots.iter().enumerate() {
+            let trials: Vec<&KeptTrial> = trials.iter().filter(|t| t.boot == boot).collect();
+            telemetry::export(series, &trials, &mut out)?;
+        }
         out.flush()?;
         Ok(std::fs::rename(&part, &path)?)
     };

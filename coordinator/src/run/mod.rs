@@ -19,16 +19,17 @@ use common::clock::Clock;
 use common::ids::RunId;
 
 use crate::fleet::{Fleet, ToAgent};
-use crate::kept::{KeptCommand, KeptRun};
+use crate::kept::KeptCommand;
 use crate::plan::Plan;
 use crate::record::record;
 use crate::report::{Report, TrialReport};
 use crate::rpc::Shared;
-use crate::store::{RunStore, Store};
+use crate::store::Store;
 use crate::sweep::PlannedTrial;
 use crate::trial::drive::{StopLevel, Watch};
 pub use beside::{Captured, capture, export_series};
 pub use prepare::{Gathered, Gathering, gather};
+pub use sending::Opened;
 use sending::Sending;
 
 /// Who is told something now and then.
@@ -86,27 +87,11 @@ async fn prepare(plan: &mut Plan, means: &mut Means<'_>) -> anyhow::Result<Optio
 }
 
 /// Goes on with a run whose coordinator was lost, or that was ended early: closes the trial that was under way, and sends
-/// what is left. `plan` asks for what the run was made with.
-///
-/// # Errors
-/// When it cannot begin; later errors are in the outcome, beside what was measured.
-pub async fn resume(
-    plan: Plan,
-    run: RunStore,
-    kept: KeptRun,
-    command_line: &[String],
-    mut means: Means<'_>,
-) -> anyhow::Result<RunOutcome> {
-    match Sending::resume(plan, run, kept, &mut means) {
-        Ok(mut sending) => {
-            let ended = sending.go_on(command_line).await;
-            Ok(sending.finish(ended).await)
-        }
-        Err(e) => {
-            means.fleet.tell_all(&ToAgent::Goodbye("the run cannot go on".into()));
-            Err(e)
-        }
-    }
+/// what is left. What keeps it from going on is in the outcome, beside what was measured before.
+pub async fn resume(run: Opened, command_line: &[String], mut means: Means<'_>) -> RunOutcome {
+    let mut sending = Sending::new(run, &mut means);
+    let ended = sending.go_on(command_line).await;
+    sending.finish(ended).await
 }
 
 /// Waits for the agents, tries the engine, sends every trial and writes the report. The command is kept for `resume`.
@@ -131,8 +116,10 @@ pub async fn run(
         return Ok(RunOutcome { report: None, files, interrupted: true, error: None });
     };
     let record = record(&plan, &gathered, command_line);
-    match Sending::begin(plan, run, gathered, record, command, &mut means) {
-        Ok(mut sending) => {
+    match Opened::begin(plan, run, record, command, &means) {
+        Ok(run) => {
+            let mut sending = Sending::new(run, &mut means);
+            sending.take_up(gathered);
             let ended = sending.every_trial().await;
             Ok(sending.finish(ended).await)
         }

@@ -3,33 +3,31 @@
 mod again;
 mod begin;
 mod close;
+mod collect;
 mod engine;
 mod recover;
 mod traces;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use common::disk::{Disk, OsDisk};
 use common::fleet::DrainReport;
 use common::ids::{AgentName, Epoch, TrialId};
-use common::knee::{TrialRef, failures_exceed, lowest_failure, pool_rates};
 
 use super::{Means, RunOutcome, beside};
 use crate::fleet::ToAgent;
-use crate::ingest::IngestHandle;
-use crate::kept::{KeptAgent, KeptRun, KeptTrial};
-use crate::plan::Plan;
-use crate::report::{Report, TrialReport, to_json};
-use crate::store::{RunEvent, RunStore, TelemetrySink};
+use crate::kept::{KeptAgent, KeptTrial};
+use crate::report::{Report, to_json};
+use crate::store::RunEvent;
 use crate::sweep::PlannedTrial;
 use crate::telemetry;
 use crate::trial::assignment::{Assigned, assign};
 use crate::trial::drive::{TrialCase, drive};
 use crate::trial::machine::Ending;
-use begin::Traces;
+use again::Left;
+pub use begin::Opened;
 
 /// How a trial went.
 enum Sent {
@@ -45,42 +43,41 @@ enum Sent {
 
 /// A run whose trials are being sent.
 pub(super) struct Sending<'m, 'a> {
-    plan: Plan,
+    run: Opened,
     agents: Vec<AgentName>,
     /// The agent that launches the engine.
     launcher: Option<AgentName>,
     /// Of orders about the engine.
     engine_orders: u64,
-    telemetry: TelemetrySink,
-    kept: KeptRun,
     means: &'m mut Means<'a>,
-    store: RunStore,
-    ingest: IngestHandle,
-    folder: PathBuf,
-    traces: Traces,
-    trials: Vec<TrialReport>,
-    /// Trials that were not sent, because what was measured made them useless.
-    skipped: Vec<TrialId>,
+    /// Trials of the plan that were not sent, because what was measured made them useless.
+    skipped: BTreeSet<TrialId>,
 }
 
 impl Sending<'_, '_> {
     /// Sends every trial that is still of use. True when the operator ended it early.
     pub(super) async fn every_trial(&mut self) -> anyhow::Result<bool> {
-        let (store, required) = (self.store.clone(), self.plan.require_gpu);
-        if !beside::gpus(&store, required, &mut self.gathering()).await? {
+        let (store, required) = (self.run.store.clone(), self.run.plan.require_gpu);
+        let boot = self.run.kept.restarts();
+        if !beside::gpus(&store, boot, required, &mut self.gathering()).await? {
             return Ok(true);
         }
-        if self.kept.idle.is_none() {
-            self.kept.idle = beside::idle(&mut self.gathering()).await?;
+        if self.run.kept.idle.is_none() {
+            self.run.kept.idle = beside::idle(&mut self.gathering()).await?;
         }
-        let mut left = again::left(&self.plan.trials, &self.kept.trials);
-        while let Some((planned, reruns)) = left.pop_front() {
-            if self.is_of_no_use(&planned) {
-                let PlannedTrial { trial, rate, .. } = planned;
+        let mut left = again::left(&self.run.plan.trials, &self.run.kept.trials);
+        while let Some(next) = left.pop_front() {
+            if self.ends(&next, &left) {
+                return Ok(false);
+            }
+            if self.run.is_of_no_use(&next.planned) {
+                let PlannedTrial { trial, rate, .. } = next.planned;
                 self.means.ui.note(&format!("trial {trial} at {rate}/s is skipped: a lower rate fails"));
-                self.skipped.push(planned.trial);
+                self.skipped.insert(trial);
                 continue;
             }
+            self.skipped.remove(&next.planned.trial);
+            let planned = next.numbered(&self.run.plan.trials, &self.run.kept.trials);
             if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? {
                 return Ok(true);
             }
@@ -88,45 +85,35 @@ impl Sending<'_, '_> {
                 Sent::Whole => {}
                 Sent::Stopped => return Ok(true),
                 Sent::WithLoss { lost, sealed } => {
-                    left.push_front((self.again(planned, reruns, &lost, sealed)?, reruns + 1));
-                    continue;
+                    left.push_front(self.again(next, planned.trial, &lost, sealed)?);
                 }
-            }
-            if let (Some(share), Some(last)) = (self.plan.max_failures, self.trials.last())
-                && failures_exceed(&last.summary, share)
-            {
-                self.skipped.extend(left.iter().map(|(t, _)| t.trial));
-                self.means.ui.note(&format!(
-                    "the sweep ends: more than {share} of trial {}'s requests failed",
-                    planned.trial
-                ));
-                return Ok(false);
             }
         }
         Ok(false)
     }
 
-    /// With --stop-after-knee: a rate above one that has failed cannot move the knee.
-    fn is_of_no_use(&self, planned: &PlannedTrial) -> bool {
-        let Some(rate) = planned.rate.per_second().filter(|_| self.plan.stop_after_knee) else {
+    /// Whether the sweep ends before `next`: then that and all that is `left` are skipped.
+    fn ends(&mut self, next: &Left, left: &VecDeque<Left>) -> bool {
+        let (Some(trial), Some(share)) = (self.run.ended_by(), self.run.plan.max_failures) else {
             return false;
         };
-        let so_far = pool_rates(self.trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
-        lowest_failure(&so_far, &self.plan.slos, self.plan.slo_target).is_some_and(|failed| rate > failed)
+        self.skipped.extend([next].into_iter().chain(left).map(|left| left.planned.trial));
+        self.means.ui.note(&format!("the sweep ends: more than {share} of trial {trial}'s requests failed"));
+        true
     }
 
     /// One trial.
     async fn trial(&mut self, planned: PlannedTrial) -> anyhow::Result<Sent> {
         let assigned = self.assign(&planned, &self.agents)?;
-        self.means.ui.trial_begins(&planned, self.plan.trials.len(), &self.plan, assigned.count);
-        let epoch = self.store.next_epoch()?;
-        self.store.append_event(&RunEvent::TrialPrepared { trial: planned.trial, epoch })?;
-        self.kept.open = Some(self.to_be_sent(planned, epoch, &assigned));
-        self.kept.write(&self.store)?;
+        self.means.ui.trial_begins(&planned, self.run.plan.trials.len(), &self.run.plan, assigned.count);
+        let epoch = self.run.store.next_epoch()?;
+        self.run.store.append_event(&RunEvent::TrialPrepared { trial: planned.trial, epoch })?;
+        self.run.kept.open = Some(self.to_be_sent(planned, epoch, &assigned));
+        self.run.kept.write(&self.run.store)?;
         self.take_traces_of(planned.trial, epoch, &assigned);
         let case = self.case(&planned, epoch);
         let started = RunEvent::TrialStarted { trial: planned.trial, epoch };
-        let store = self.store.clone();
+        let store = self.run.store.clone();
         let ending = drive(
             &case,
             &assigned,
@@ -141,9 +128,9 @@ impl Sending<'_, '_> {
             Ending::CalledOff(reason) => {
                 self.means.shared.open_trial(None);
                 let event = RunEvent::TrialCancelled { trial: planned.trial, epoch, reason: reason.clone() };
-                self.store.append_event(&event)?;
-                self.kept.open = None;
-                self.kept.write(&self.store)?;
+                self.run.store.append_event(&event)?;
+                self.run.kept.open = None;
+                self.run.kept.write(&self.run.store)?;
                 let lost = self.gone(&reason);
                 match *self.means.stop.borrow() > 0 {
                     true => Ok(Sent::Stopped),
@@ -152,7 +139,7 @@ impl Sending<'_, '_> {
                     false => Err(anyhow!("trial {}: {reason}", planned.trial)),
                 }
             }
-            Ending::Ran { start, drained, lost, stopped, engine_died } => {
+            Ending::Ran { start, drained, mut lost, stopped, engine_died } => {
                 // Its last answers may have been cut, and all agents drained, before its end was told.
                 let (engine_died, unknown) = match engine_died {
                     None => match self.engine_is_dead().await {
@@ -161,6 +148,8 @@ impl Sending<'_, '_> {
                     },
                     known => (known, None),
                 };
+                // An agent that is gone after its last request is as lost as one that goes before.
+                lost.extend(self.arrive(&drained).await);
                 let agents = self.kept_agents(&drained, &lost);
                 let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
                 let told = self.told(planned.trial, epoch)?;
@@ -196,11 +185,11 @@ impl Sending<'_, '_> {
 
     /// Who carries what of a trial, were it sent by `agents`.
     fn assign(&self, planned: &PlannedTrial, agents: &[AgentName]) -> anyhow::Result<Assigned> {
-        let arrivals = self.plan.arrivals(planned.rate);
-        let rows = self.plan.workload.rows.rows.len() as u32;
+        let arrivals = self.run.plan.arrivals(planned.rate);
+        let rows = self.run.plan.workload.rows.rows.len() as u32;
         // A closed loop's workers are its permits.
-        let permits = planned.rate.workers().or(self.plan.max_concurrency);
-        Ok(assign(&arrivals, planned.seed, rows, agents, permits, self.plan.warmup)?)
+        let permits = planned.rate.workers().or(self.run.plan.max_concurrency);
+        Ok(assign(&arrivals, planned.seed, rows, agents, permits, self.run.plan.warmup)?)
     }
 
     /// From here on traces of this trial are taken, each from the agent that carries it.
@@ -217,23 +206,24 @@ impl Sending<'_, '_> {
             epoch,
             scheduled: assigned.count,
             schedule_sha256: assigned.digest,
-            workload_sha256: self.plan.workload_digest(),
+            workload_sha256: self.run.plan.workload_digest(),
             agents: assigned.agents.keys().cloned().map(KeptAgent::unknown).collect(),
             findings: Vec::new(),
             start: None,
+            boot: self.run.kept.restarts(),
         }
     }
 
     fn case(&self, planned: &PlannedTrial, epoch: Epoch) -> TrialCase {
         TrialCase {
-            run: self.store.id().clone(),
+            run: self.run.store.id().clone(),
             trial: planned.trial,
             epoch,
-            target: self.plan.target.clone(),
-            workload: self.plan.workload_digest(),
-            workload_bytes: self.plan.workload.bytes.len() as u64,
-            warm_connections: self.plan.warm_connections,
-            local: self.plan.fleet.remote == 0,
+            target: self.run.plan.target.clone(),
+            workload: self.run.plan.workload_digest(),
+            workload_bytes: self.run.plan.workload.bytes.len() as u64,
+            warm_connections: self.run.plan.warm_connections,
+            local: self.run.plan.fleet.remote == 0,
             closed: planned.rate.workers().is_some(),
             launcher: self.launcher.clone(),
         }
@@ -270,37 +260,38 @@ impl Sending<'_, '_> {
         beside::last_samples(&self.means.fleet).await;
         self.means.shared.close_run();
         self.means.fleet.tell_all(&ToAgent::Goodbye("the run is over".into()));
-        if let Some(record) = self.kept.experiment.as_object_mut() {
+        if let Some(record) = self.run.kept.experiment.as_object_mut() {
             record.insert("skipped_trials".into(), serde_json::json!(self.skipped));
         }
-        let synced = self.telemetry.sync().map_err(anyhow::Error::from);
-        beside::add_hardware(&self.store, &mut self.kept);
-        let closed = self.ingest.close().await.map_err(anyhow::Error::from);
-        let noted = self.store.append_event(&event).map_err(anyhow::Error::from);
-        let kept = self.kept.write(&self.store).map_err(anyhow::Error::from);
-        tracing::debug!(counters = ?self.ingest.counters(), "the run is over");
-        let mut trials = std::mem::take(&mut self.trials);
-        let attached = telemetry::attach(&self.store, &self.kept, &mut trials).map_err(anyhow::Error::from);
+        let synced = self.run.telemetry.sync().map_err(anyhow::Error::from);
+        beside::add_hardware(&self.run.store, &mut self.run.kept);
+        let closed = self.run.ingest.close().await.map_err(anyhow::Error::from);
+        let noted = self.run.store.append_event(&event).map_err(anyhow::Error::from);
+        let kept = self.run.kept.write(&self.run.store).map_err(anyhow::Error::from);
+        tracing::debug!(counters = ?self.run.ingest.counters(), "the run is over");
+        let mut trials = std::mem::take(&mut self.run.trials);
+        let attached =
+            telemetry::attach(&self.run.store, &self.run.kept, &mut trials).map_err(anyhow::Error::from);
         let recorded = synced.and(attached);
         if trials.is_empty() {
-            self.traces.discard();
             let error = error.or_else(|| closed.and(noted).and(kept).err());
             return RunOutcome { report: None, files: Vec::new(), interrupted, error };
         }
-        let run = self.store.id().clone();
-        let sealed = std::mem::take(&mut self.kept.trials);
-        let report = Report::new(run, self.kept.experiment, self.kept.slos, self.kept.slo_target, trials);
+        let run = self.run.store.id().clone();
+        let (restarts, sealed) = (self.run.kept.restarts(), std::mem::take(&mut self.run.kept.trials));
+        let report =
+            Report::new(run, self.run.kept.experiment, self.run.kept.slos, self.run.kept.slo_target, trials);
         let mut files = Vec::new();
-        let path = self.folder.join("report.json");
+        let path = self.run.folder.join("report.json");
         let written = to_json(&report).map_err(anyhow::Error::from).and_then(|json| {
             let watch = self.means.store.watch();
             watch
                 .during(&path, || OsDisk.replace(&path, json.as_bytes()))
                 .with_context(|| path.display().to_string())?;
             files.push(path);
-            files.push(self.traces.keep()?);
+            files.push(self.run.traces.keep()?);
             // The largest of them, and the least: last.
-            files.extend(beside::export(&self.store, &sealed, &self.folder)?);
+            files.extend(beside::export(&self.run.store, restarts, &sealed, &self.run.folder)?);
             Ok(())
         });
         error = error.or_else(|| written.and(closed).and(noted).and(kept).and(recorded).err());

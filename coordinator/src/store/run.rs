@@ -15,6 +15,7 @@ use super::keys::{self, BlockEntry, Cursor, RunRecord};
 use super::recovery::{self, Marks};
 use super::segments::{SegmentWriter, TrialBlocks};
 use super::slowness::Slowness;
+use super::watched::DiskWatch;
 
 /// A run of an open store. Clones share it. Every call waits for the disk: from async code, call it where blocking is
 /// allowed.
@@ -204,6 +205,11 @@ impl RunStore {
 
     pub(super) fn disk(&self) -> Arc<dyn Disk> {
         self.0.store.disk.clone()
+    }
+
+    /// Who watches its disk.
+    pub(crate) fn watch(&self) -> &DiskWatch {
+        &self.0.store.watch
     }
 
     pub(crate) fn slowness(&self) -> &Slowness {

@@ -17,8 +17,14 @@ use super::error::{At, StoreError};
 use super::run::RunStore;
 use super::series::AgentSeries;
 
-/// The folder within the run's.
-const FOLDER: &str = "telemetry";
+/// The folder within the run's. Instants of two boots of the coordinator's host stand on two axes: what is recorded after
+/// the first restart is in a folder of its own, and so on.
+fn folder(run_dir: &Path, boot: usize) -> PathBuf {
+    match boot {
+        0 => run_dir.join("telemetry"),
+        n => run_dir.join(format!("telemetry-{n}")),
+    }
+}
 
 /// Takes telemetry. Clones share it.
 #[derive(Clone)]
@@ -40,8 +46,7 @@ struct Open {
 }
 
 impl TelemetrySink {
-    pub(super) fn new(disk: Arc<dyn Disk>, run_dir: &Path) -> Result<Self, StoreError> {
-        let folder = run_dir.join(FOLDER);
+    pub(super) fn new(disk: Arc<dyn Disk>, folder: PathBuf) -> Result<Self, StoreError> {
         disk.create_dir_all(&folder).at(&folder)?;
         Ok(Self(Arc::new(Mutex::new(Files { disk, folder, open: BTreeMap::new() }))))
     }
@@ -145,7 +150,15 @@ impl RunStore {
     /// # Errors
     /// When the disk refuses.
     pub fn telemetry(&self) -> Result<TelemetrySink, StoreError> {
-        TelemetrySink::new(self.disk(), self.dir())
+        self.telemetry_of(0)
+    }
+
+    /// The same after so many restarts of this host.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn telemetry_of(&self, boot: usize) -> Result<TelemetrySink, StoreError> {
+        TelemetrySink::new(self.disk(), folder(self.dir(), boot))
     }
 
     /// What was recorded beside the traces; empty when nothing was.
@@ -153,7 +166,15 @@ impl RunStore {
     /// # Errors
     /// When a file cannot be read. One that is damaged is read up to there.
     pub fn telemetry_series(&self) -> Result<Vec<AgentSeries>, StoreError> {
-        let (disk, folder) = (self.disk(), self.dir().join(FOLDER));
+        self.telemetry_series_of(0)
+    }
+
+    /// The same after so many restarts of this host.
+    ///
+    /// # Errors
+    /// When a file cannot be read. One that is damaged is read up to there.
+    pub fn telemetry_series_of(&self, boot: usize) -> Result<Vec<AgentSeries>, StoreError> {
+        let (disk, folder) = (self.disk(), folder(self.dir(), boot));
         let mut paths = match disk.list(&folder) {
             Ok(paths) => paths,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -17,7 +17,7 @@ pub struct PlannedTrial {
     pub repeat: u32,
     /// Of its schedule. The same for every rate of a repeat: the same shape, faster.
     pub seed: Seed,
-    /// The trial that it is sent again for, because an agent was lost in that: the same schedule, a number of its own.
+    /// The trial that it is sent again for, because that was disturbed: the same schedule, a number of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_of: Option<TrialId>,
 }

@@ -17,7 +17,7 @@ use coordinator::kept::{KeptCommand, KeptRun};
 use coordinator::plan::Plan;
 use coordinator::report::TrialReport;
 use coordinator::rpc::{self, Door, Limits, Shared, Wire};
-use coordinator::run::{self, Means, Note, RunOutcome, Ui};
+use coordinator::run::{self, Means, Note, Opened, RunOutcome, Ui};
 use coordinator::store::{MemoryIndex, RunStore, Slowness, Store};
 use coordinator::sweep::PlannedTrial;
 use coordinator::trial::drive::Watch;
@@ -169,7 +169,10 @@ async fn one_life(host: &CoordinatorHost, ledger: &Ledger, life: u64) -> anyhow:
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line = ["simulated".to_owned()];
     let outcome = match begun {
-        Some((run, kept)) => run::resume(host.plan.clone(), run, kept, &command_line, means).await,
+        Some((run, kept)) => {
+            let opened = Opened::again(host.plan.clone(), run, kept)?;
+            Ok(run::resume(opened, &command_line, means).await)
+        }
         None => run::run(host.plan.clone(), id, (KeptCommand::default(), &command_line), means).await,
     };
     if server.is_finished() {

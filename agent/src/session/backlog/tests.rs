@@ -23,7 +23,7 @@ use crate::spool::{Spool, SpoolWriter};
 
 /// What the coordinator does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Mood {
+pub(in crate::session) enum Mood {
     /// Takes what follows its mark.
     Honest,
     /// Takes nothing: its disk is full.
@@ -37,9 +37,9 @@ enum Mood {
 }
 
 #[derive(Clone)]
-struct Coordinator {
-    mood: Mood,
-    stored: Arc<Mutex<BTreeMap<u64, Vec<u64>>>>,
+pub(in crate::session) struct Coordinator {
+    pub(in crate::session) mood: Mood,
+    pub(in crate::session) stored: Arc<Mutex<BTreeMap<u64, Vec<u64>>>>,
 }
 
 impl Coordinator {
@@ -123,10 +123,10 @@ fn trace(index: u64) -> Trace {
     Trace::unsent(unsent, Failure::new(FailureKind::Reset, "x"), Nanos(index + 1))
 }
 
-const DIR: &str = "/spool/a";
+pub(in crate::session) const DIR: &str = "/spool/a";
 
 /// Segments of these trials, with so many traces each, numbered on; indexes are the numbers.
-async fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
+pub(in crate::session) async fn left(disk: &SimDisk, trials: &[(u32, u64)], first: u64) -> Backlog {
     let (run, agent): (RunId, AgentName) = ("r".parse().unwrap(), "a".parse().unwrap());
     let mut next = first;
     for &(trial, traces) in trials {

@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::bail;
 use common::ids::{AgentName, TrialId};
+use common::knee::{FailureShare, failures_exceed};
+use common::summary::TrialSummary;
+use common::validity::ReasonKind;
 
 use super::Sending;
 use crate::kept::KeptTrial;
@@ -18,15 +21,39 @@ use crate::sweep::PlannedTrial;
 /// Times that a trial is sent again.
 const MOST_RERUNS: u32 = 2;
 
+/// A trial of the plan that is still to be sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Left {
+    /// As the plan has it.
+    pub(super) planned: PlannedTrial,
+    /// The last try, where one was sealed: what is sent gets a number of its own.
+    last: Option<TrialId>,
+    /// Times that it was sent again, counted from when the program was started.
+    reruns: u32,
+}
+
+impl Left {
+    /// What is sent now. The number is chosen no earlier: another trial may have been sent again meanwhile.
+    pub(super) fn numbered(&self, planned: &[PlannedTrial], sealed: &[KeptTrial]) -> PlannedTrial {
+        match self.last {
+            None => self.planned,
+            Some(last) => {
+                PlannedTrial { trial: unused(planned, sealed), rerun_of: Some(last), ..self.planned }
+            }
+        }
+    }
+}
+
 impl Sending<'_, '_> {
-    /// The same trial for the agents that are left. The schedule is the same for any number of them.
+    /// The same trial, sent last as `sent`, for the agents that are left. The schedule is the same for any number of
+    /// them.
     pub(super) fn again(
         &mut self,
-        planned: PlannedTrial,
-        reruns: u32,
+        left: Left,
+        sent: TrialId,
         lost: &BTreeMap<AgentName, String>,
         sealed: bool,
-    ) -> anyhow::Result<PlannedTrial> {
+    ) -> anyhow::Result<Left> {
         // One that failed or was late in this trial and is still there goes on.
         let members = self.means.fleet.registry().members();
         let gone = told(lost, |agent| members.contains_key(agent));
@@ -34,16 +61,13 @@ impl Sending<'_, '_> {
         if self.agents.is_empty() {
             bail!("{gone}; no agent is left, and the run ends here");
         }
-        if reruns >= MOST_RERUNS {
-            bail!("{gone}; trial {} was sent {} times, and the run ends here", planned.trial, reruns + 1);
+        let reruns = left.reruns + 1;
+        if reruns > MOST_RERUNS {
+            bail!("{gone}; trial {sent} was sent {reruns} times, and the run ends here");
         }
-        let left = self.agents.len();
-        self.means.ui.note(&format!("{gone}; the trial is sent again by the {left} left"));
-        if !sealed {
-            return Ok(planned);
-        }
-        let number = unused(&self.plan.trials, &self.kept.trials);
-        Ok(PlannedTrial { trial: number, rerun_of: Some(planned.trial), ..planned })
+        let by = self.agents.len();
+        self.means.ui.note(&format!("{gone}; the trial is sent again by the {by} left"));
+        Ok(Left { last: if sealed { Some(sent) } else { left.last }, reruns, ..left })
     }
 
     /// Agents that are to send and are no members any more.
@@ -63,24 +87,33 @@ fn told(lost: &BTreeMap<AgentName, String>, is_there: impl Fn(&AgentName) -> boo
     lost.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// The trials that are still to be sent: those that never were, and those whose last try was disturbed. Each with the
-/// number of times that it was sent again, which begins anew.
-pub(super) fn left(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> VecDeque<(PlannedTrial, u32)> {
-    let mut number = unused(planned, sealed).0;
-    let mut left = VecDeque::new();
-    for trial in planned {
-        match last_try(trial.trial, sealed) {
-            None => left.push_back((*trial, 0)),
-            Some(last) if last.findings.is_empty() => {}
-            Some(last) => {
-                let again =
-                    PlannedTrial { trial: TrialId(number), rerun_of: Some(last.planned.trial), ..*trial };
-                number += 1;
-                left.push_back((again, 0));
-            }
-        }
-    }
-    left
+/// The trials that are still to be sent: those that never were, and those whose last try was disturbed. How often one is
+/// sent again begins anew.
+pub(super) fn left(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> VecDeque<Left> {
+    let left = planned.iter().filter_map(|trial| {
+        let last = last_try(trial.trial, sealed);
+        let stands = last.is_some_and(|last| !is_disturbed(last));
+        let last = last.map(|last| last.planned.trial);
+        (!stands).then_some(Left { planned: *trial, last, reruns: 0 })
+    });
+    left.collect()
+}
+
+/// The first trial, of those that count, of which more than this share of the requests failed.
+pub(super) fn failed_too_much<'t>(
+    share: FailureShare,
+    tries: impl IntoIterator<Item = (&'t KeptTrial, &'t TrialSummary)>,
+) -> Option<TrialId> {
+    let mut stand = tries.into_iter().filter(|(trial, _)| !is_disturbed(trial));
+    stand.find(|(_, summary)| failures_exceed(summary, share)).map(|(trial, _)| trial.planned.trial)
+}
+
+/// Whether a trial is to be sent again: an agent, the coordinator or the engine was lost in it, or it was ended early.
+/// What else is wrong with it would be so again.
+fn is_disturbed(trial: &KeptTrial) -> bool {
+    use ReasonKind::{CoordinatorRestarted, EngineDied, GeneratorFailure, Interrupted};
+    let of_all = |kind| matches!(kind, CoordinatorRestarted | EngineDied | GeneratorFailure | Interrupted);
+    trial.agents.iter().any(|agent| agent.lost) || trial.findings.iter().any(|f| of_all(f.kind))
 }
 
 /// The last of the tries of a planned trial.
@@ -104,9 +137,10 @@ fn unused(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> TrialId {
 mod tests {
     use common::ids::{Digest, Epoch};
     use common::seed::Seed;
-    use common::validity::{Reason, ReasonKind};
+    use common::validity::Reason;
 
     use super::*;
+    use crate::kept::KeptAgent;
 
     fn planned(number: u32, rerun_of: Option<u32>) -> PlannedTrial {
         PlannedTrial {
@@ -129,37 +163,84 @@ mod tests {
             agents: Vec::new(),
             findings: disturbed.then_some(finding).into_iter().collect(),
             start: None,
+            boot: 0,
         }
     }
 
-    fn numbers(left: &VecDeque<(PlannedTrial, u32)>) -> Vec<(u32, Option<u32>)> {
-        left.iter().map(|(t, _)| (t.trial.0, t.rerun_of.map(|t| t.0))).collect()
+    /// What is sent of a queue, where each trial is sealed undisturbed, but the `lost` ones, of which an agent is lost
+    /// once.
+    fn numbers(mut queue: VecDeque<Left>, done: &[KeptTrial], lost: &[u32]) -> Vec<(u32, Option<u32>)> {
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let (mut done, mut sent, mut lost) = (done.to_vec(), Vec::new(), lost.to_vec());
+        while let Some(left) = queue.pop_front() {
+            let trial = left.numbered(&plan, &done);
+            let number = trial.trial.0;
+            sent.push((number, trial.rerun_of.map(|t| t.0)));
+            let disturbed = lost.iter().position(|n| *n == number).map(|at| lost.remove(at)).is_some();
+            done.push(sealed(number, trial.rerun_of.map(|t| t.0), disturbed));
+            if disturbed {
+                queue.push_front(Left { last: Some(trial.trial), ..left });
+            }
+        }
+        sent
     }
 
     #[test]
     fn what_was_not_sent_and_what_was_disturbed_is_left() {
         let plan = [0, 1, 2, 3].map(|n| planned(n, None));
-        assert_eq!(numbers(&left(&plan, &[])), [(0, None), (1, None), (2, None), (3, None)]);
+        assert_eq!(numbers(left(&plan, &[]), &[], &[]), [(0, None), (1, None), (2, None), (3, None)]);
         let done = [sealed(0, None, false), sealed(1, None, true)];
         let left = left(&plan, &done);
-        assert_eq!(numbers(&left), [(4, Some(1)), (2, None), (3, None)]);
         // The same schedule.
-        assert_eq!((left[0].0.seed, left[0].0.rate), (plan[1].seed, plan[1].rate));
+        let again = left[0].numbered(&plan, &done);
+        assert_eq!((again.seed, again.rate), (plan[1].seed, plan[1].rate));
+        assert_eq!(numbers(left, &done, &[]), [(4, Some(1)), (2, None), (3, None)]);
     }
 
     #[test]
     fn the_last_try_decides_and_its_number_is_followed() {
-        let plan = [0, 1].map(|n| planned(n, None));
-        let first = [sealed(0, None, true), sealed(2, Some(0), true)];
-        assert_eq!(numbers(&left(&plan, &first)), [(3, Some(2)), (1, None)]);
-        let then = [first.as_slice(), &[sealed(3, Some(2), false), sealed(1, None, false)]].concat();
-        assert!(left(&plan, &then).is_empty());
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let first = [sealed(0, None, true), sealed(4, Some(0), true), sealed(2, None, false)];
+        assert_eq!(numbers(left(&plan, &first), &first, &[]), [(5, Some(4)), (1, None), (3, None)]);
+        let more = [sealed(5, Some(4), false), sealed(1, None, false), sealed(3, None, false)];
+        assert!(left(&plan, &[first.as_slice(), &more].concat()).is_empty());
     }
 
     #[test]
     fn two_that_are_sent_again_get_numbers_of_their_own() {
-        let plan = [0, 1].map(|n| planned(n, None));
-        let done = [sealed(0, None, true), sealed(1, None, true)];
-        assert_eq!(numbers(&left(&plan, &done)), [(2, Some(0)), (3, Some(1))]);
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let done = [0, 1, 2, 3].map(|n| sealed(n, None, n < 2));
+        assert_eq!(numbers(left(&plan, &done), &done, &[]), [(4, Some(0)), (5, Some(1))]);
+    }
+
+    #[test]
+    fn an_agent_lost_while_others_wait_to_be_sent_again_takes_no_number_of_theirs() {
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let done = [0, 1, 2, 3].map(|n| sealed(n, None, n < 2));
+        let sent = numbers(left(&plan, &done), &done, &[4]);
+        assert_eq!(sent, [(4, Some(0)), (5, Some(4)), (6, Some(1))]);
+    }
+
+    #[test]
+    fn what_only_lacks_traces_is_not_sent_again_and_who_lost_an_agent_is() {
+        let plan = [0, 1, 2, 3].map(|n| planned(n, None));
+        let mut done = [0, 1, 2, 3].map(|n| sealed(n, None, false));
+        let lacking =
+            Reason::of_agent(ReasonKind::AgentLost, &"a".parse().unwrap(), "its spool lost 3 traces");
+        done.iter_mut().take(2).for_each(|t| t.findings = vec![lacking.clone()]);
+        done[1].agents = vec![KeptAgent { lost: true, ..KeptAgent::unknown("a".parse().unwrap()) }];
+        assert_eq!(numbers(left(&plan, &done), &done, &[]), [(4, Some(1))]);
+    }
+
+    #[test]
+    fn too_many_failures_are_remembered_but_not_those_of_a_disturbed_trial() {
+        let failing = [crate::report::tests::failed(0), crate::report::tests::failed(1)];
+        let report = crate::report::tests::trial(0, "4", 0, &failing, &[]);
+        let share: FailureShare = 0.5.try_into().unwrap();
+        let of = |disturbed| {
+            let trials = [sealed(0, None, disturbed)];
+            failed_too_much(share, trials.iter().map(|t| (t, &report.summary)))
+        };
+        assert_eq!((of(false), of(true)), (Some(TrialId(0)), None));
     }
 }

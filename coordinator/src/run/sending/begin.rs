@@ -6,16 +6,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
-use common::ids::RunId;
+use anyhow::{Context, bail};
+use common::ids::{RunId, TrialId};
+use common::knee::{TrialRef, lowest_failure, pool_rates};
 
-use super::Sending;
-use crate::ingest;
-use crate::kept::{self, KeptCommand, KeptRun};
-use crate::plan::Plan;
+use super::{Sending, again, recover};
+use crate::analysis::{Lines, analyse};
+use crate::ingest::{self, IngestHandle};
+use crate::kept::{self, KeptCommand, KeptRun, KeptTrial};
+use crate::plan::{FleetPlan, Plan};
 use crate::record;
+use crate::record::same::{self, Difference};
+use crate::report::TrialReport;
 use crate::run::{Gathered, Means, beside};
-use crate::store::{DiskWatch, RunStore, WatchedOut};
+use crate::store::{DiskWatch, RunStore, TelemetrySink, WatchedOut};
+use crate::sweep::PlannedTrial;
 
 /// The file of traces, written as trials end. It gets its name at the end of the run: until then an older file of
 /// that name stays, and a run that fails leaves nothing that looks like a result.
@@ -35,23 +40,42 @@ impl Traces {
     pub(super) fn keep(mut self) -> anyhow::Result<PathBuf> {
         self.file.flush().with_context(|| self.part.display().to_string())?;
         std::fs::rename(&self.part, &self.path).with_context(|| self.path.display().to_string())?;
-        Ok(self.path)
+        Ok(self.path.clone())
     }
+}
 
-    pub(super) fn discard(self) {
+impl Drop for Traces {
+    /// What did not get its name is no result.
+    fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.part);
     }
 }
 
-impl<'m, 'a> Sending<'m, 'a> {
-    /// A new run, by the agents that were gathered.
+/// A run whose folder, writer and numbers are there: what may fail without an agent has been done, and no agent was
+/// needed for it.
+pub struct Opened {
+    pub(super) plan: Plan,
+    pub(super) store: RunStore,
+    pub(super) kept: KeptRun,
+    pub(super) ingest: IngestHandle,
+    pub(super) telemetry: TelemetrySink,
+    pub(super) folder: PathBuf,
+    pub(super) traces: Traces,
+    pub(super) trials: Vec<TrialReport>,
+    /// The trial that was under way when the coordinator was lost.
+    pub(super) open: Option<KeptTrial>,
+    /// For whoever resumes it.
+    pub(super) notes: Vec<String>,
+}
+
+impl Opened {
+    /// A new run.
     pub(in crate::run) fn begin(
         plan: Plan,
         run: RunId,
-        gathered: Gathered,
         experiment: serde_json::Value,
         command: KeptCommand,
-        means: &'m mut Means<'a>,
+        means: &Means<'_>,
     ) -> anyhow::Result<Self> {
         // Before the run exists: a folder that cannot be written must not leave an empty run behind.
         let elsewhere = plan.out.as_deref().map(|out| elsewhere(out, means.store.watch())).transpose()?;
@@ -66,6 +90,7 @@ impl<'m, 'a> Sending<'m, 'a> {
             limits: plan.limits,
             trials: Vec::new(),
             idle: None,
+            idle_before: Vec::new(),
             open: None,
             command: Some(command),
             boot: record::boot(),
@@ -75,69 +100,116 @@ impl<'m, 'a> Sending<'m, 'a> {
         if plan.target.keep_text {
             store.write_file(kept::WORKLOAD, &plan.workload.bytes)?;
         }
-        let mut sending = Self::open(plan, store, kept, elsewhere, means)?;
-        sending.take_up(gathered);
-        Ok(sending)
+        Self::open(plan, store, kept, elsewhere)
     }
 
-    /// A run whose coordinator was lost, or that was ended early. It has no agents yet. The trials that were sealed
-    /// are computed again, from their traces.
-    pub(in crate::run) fn resume(
-        plan: Plan,
-        store: RunStore,
-        kept: KeptRun,
-        means: &'m mut Means<'a>,
-    ) -> anyhow::Result<Self> {
-        let elsewhere = plan.out.as_deref().map(|out| elsewhere(out, means.store.watch())).transpose()?;
-        if let Some(open) = &kept.open {
+    /// A run whose coordinator was lost, or that was ended early. The trials that were sealed are computed again, from
+    /// their traces. Where nothing is left to send, the plan wants no agent any more.
+    ///
+    /// # Errors
+    /// When `plan` is another, or the disk refuses.
+    pub fn again(mut plan: Plan, store: RunStore, mut kept: KeptRun) -> anyhow::Result<Self> {
+        if plan.target.model.is_none() {
+            plan.target.model = kept.experiment["plan"]["model"].as_str().map(str::to_owned);
+        }
+        if let Some(difference) = same::of_plan(&kept.experiment, &plan, false) {
+            bail!(difference);
+        }
+        let mut notes = Vec::new();
+        if let Some(Difference { was, is, .. }) = same::of_tokenizer(&kept.experiment, &plan) {
+            notes.push(format!(
+                "note         the tokenizer was {was}, and is now {is}: every trial is counted by it"
+            ));
+            kept.set_tokenizer(plan.tokenizer.as_deref());
+        }
+        kept.is_booted_anew(record::boot());
+        let elsewhere = plan.out.as_deref().map(|out| elsewhere(out, store.watch())).transpose()?;
+        let events = store.events()?;
+        let open = kept.open.clone().filter(|open| recover::may_have_begun(&kept, open, &events));
+        if let Some(open) = &open {
             for damage in store.mend(open.planned.trial, open.epoch)? {
-                means.ui.note(&format!("recover      {damage}; the agents are asked for it again"));
+                notes.push(format!("recover      {damage}; the agents are asked for it again"));
             }
         }
-        let mut sending = Self::open(plan, store, kept, elsewhere, means)?;
-        for trial in sending.kept.trials.clone() {
-            let report = sending.numbers(&trial)?;
-            sending.trials.push(report);
+        let mut opened = Self { open, notes, ..Self::open(plan, store, kept, elsewhere)? };
+        for trial in opened.kept.trials.clone() {
+            let report = opened.numbers(&trial)?;
+            opened.trials.push(report);
         }
-        Ok(sending)
+        if opened.is_over() {
+            opened.notes.push("resume       nothing is left to send".to_owned());
+            opened.plan.fleet = FleetPlan::nobody(opened.plan.fleet.join_timeout);
+        }
+        Ok(opened)
     }
 
-    fn open(
-        plan: Plan,
-        store: RunStore,
-        kept: KeptRun,
-        elsewhere: Option<Traces>,
-        means: &'m mut Means<'a>,
-    ) -> anyhow::Result<Self> {
+    fn open(plan: Plan, store: RunStore, kept: KeptRun, elsewhere: Option<Traces>) -> anyhow::Result<Self> {
         let folder = plan.out.clone().unwrap_or_else(|| store.dir().to_owned());
-        let traces = elsewhere.map_or_else(|| Traces::create(&folder, means.store.watch()), Ok)?;
-        let ingest = ingest::start(&store)?;
-        means.shared.offer_workload(plan.workload_digest(), Arc::clone(&plan.workload.bytes));
-        let telemetry = store.telemetry()?;
-        means.shared.open_run(store.id().clone(), ingest.clone(), telemetry.clone());
-        Ok(Self {
-            plan,
-            agents: Vec::new(),
-            launcher: None,
-            engine_orders: 0,
-            telemetry,
-            kept,
-            means,
-            store,
-            ingest,
-            folder,
-            traces,
-            trials: Vec::new(),
-            skipped: Vec::new(),
-        })
+        let traces = elsewhere.map_or_else(|| Traces::create(&folder, store.watch()), Ok)?;
+        let (ingest, telemetry) = (ingest::start(&store)?, store.telemetry_of(kept.restarts())?);
+        let (trials, open, notes) = (Vec::new(), None, Vec::new());
+        Ok(Self { plan, store, kept, ingest, telemetry, folder, traces, trials, open, notes })
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Numbers and trace lines of a sealed trial.
+    pub(super) fn numbers(&mut self, trial: &KeptTrial) -> anyhow::Result<TrialReport> {
+        let Traces { part, file, .. } = &mut self.traces;
+        // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
+        // runtime's other threads.
+        let lines = Lines { out: file, path: part };
+        Ok(crate::aside::here(|| {
+            let tokenizer = self.plan.tokenizer.as_deref();
+            analyse(&self.store, &self.kept, &self.kept.slos, trial, Some(lines), tokenizer)
+        })?)
+    }
+
+    /// Whether nothing is to be closed, and no trial that is left is of any use.
+    pub(super) fn is_over(&self) -> bool {
+        let left = again::left(&self.plan.trials, &self.kept.trials);
+        self.open.is_none()
+            && (self.ended_by().is_some() || left.iter().all(|left| self.is_of_no_use(&left.planned)))
+    }
+
+    /// The trial that ends the sweep by --max-failures.
+    pub(super) fn ended_by(&self) -> Option<TrialId> {
+        let tries = self.kept.trials.iter().zip(self.trials.iter().map(|report| &report.summary));
+        self.plan.max_failures.and_then(|share| again::failed_too_much(share, tries))
+    }
+
+    /// With --stop-after-knee: a rate above one that has failed cannot move the knee.
+    pub(super) fn is_of_no_use(&self, planned: &PlannedTrial) -> bool {
+        let Some(rate) = planned.rate.per_second().filter(|_| self.plan.stop_after_knee) else {
+            return false;
+        };
+        let so_far = pool_rates(self.trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
+        lowest_failure(&so_far, &self.plan.slos, self.plan.slo_target).is_some_and(|failed| rate > failed)
+    }
+}
+
+impl<'m, 'a> Sending<'m, 'a> {
+    /// From here on agents can deliver what is of this run.
+    pub(in crate::run) fn new(run: Opened, means: &'m mut Means<'a>) -> Self {
+        let workload = &run.plan.workload;
+        means.shared.offer_workload(workload.rows.digest, Arc::clone(&workload.bytes));
+        means.shared.open_run(run.store.id().clone(), run.ingest.clone(), run.telemetry.clone());
+        // What was skipped may be of use after all: it is taken out when it is sent.
+        let skipped = &run.kept.experiment["skipped_trials"];
+        let skipped = serde_json::from_value(skipped.clone()).unwrap_or_default();
+        Self { run, agents: Vec::new(), launcher: None, engine_orders: 0, means, skipped }
     }
 
     /// From here on these agents send, and everybody records.
-    pub(super) fn take_up(&mut self, gathered: Gathered) {
+    pub(in crate::run) fn take_up(&mut self, gathered: Gathered) {
         self.agents = gathered.agents;
         self.launcher = gathered.launcher;
-        let (run, scrape) = (self.store.id(), self.plan.engine.scrape);
-        beside::observe(&mut self.means.fleet, run, Some(&self.plan.target), scrape, false);
+        let (run, scrape) = (self.run.store.id(), self.run.plan.engine.scrape);
+        beside::observe(&mut self.means.fleet, run, Some(&self.run.plan.target), scrape, false);
     }
 }
 

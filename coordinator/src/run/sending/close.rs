@@ -9,11 +9,8 @@ use common::ids::{AgentName, Epoch};
 use common::validity::{Reason, ReasonKind};
 
 use super::Sending;
-use super::begin::Traces;
-use crate::analysis::{Lines, analyse};
 use crate::fleet::ToAgent;
 use crate::kept::KeptTrial;
-use crate::report::TrialReport;
 use crate::store::RunEvent;
 use crate::sweep::PlannedTrial;
 use crate::trial::assignment::Assigned;
@@ -23,7 +20,24 @@ use crate::trial::seal::{self, Stored};
 pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
 impl Sending<'_, '_> {
-    /// Waits for the traces that agents say they have, and writes those that cannot come. Gives what is wrong.
+    /// Waits for the traces that agents say they have. Gives those whose traces do not come, with the reason.
+    pub(super) async fn arrive(
+        &self,
+        drained: &BTreeMap<AgentName, DrainReport>,
+    ) -> BTreeMap<AgentName, String> {
+        // One deadline for all: what keeps one agent's traces, such as a full disk here, keeps those of every other.
+        let deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
+        let mut late = BTreeMap::new();
+        for (agent, report) in drained {
+            let arrived = self.run.ingest.wait_for(agent, report.incarnation, report.next_seq);
+            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
+                late.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
+            }
+        }
+        late
+    }
+
+    /// Takes no more traces of a trial, and writes those that cannot come any more. Gives what is wrong.
     pub(super) async fn seal(
         &mut self,
         planned: &PlannedTrial,
@@ -33,14 +47,6 @@ impl Sending<'_, '_> {
         lost: &BTreeMap<AgentName, String>,
     ) -> anyhow::Result<BTreeMap<AgentName, String>> {
         let mut reasons = lost.clone();
-        // One deadline for all: what keeps one agent's traces, such as a full disk here, keeps those of every other.
-        let deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
-        for (agent, report) in &drained {
-            let arrived = self.ingest.wait_for(agent, report.incarnation, report.next_seq);
-            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
-                reasons.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
-            }
-        }
         self.means.shared.open_trial(None);
         let trial = (planned.trial, epoch);
         let stored = self.stored(planned, epoch, assigned)?;
@@ -57,7 +63,7 @@ impl Sending<'_, '_> {
         }
         for (agent, arrivals) in stored.missing {
             let reason = reasons.entry(agent.clone()).or_insert_with(|| "its traces are not complete".into());
-            seal::write_synthetic(&self.ingest, trial, &agent, &arrivals, reason).await?;
+            seal::write_synthetic(&self.run.ingest, trial, &agent, &arrivals, reason).await?;
         }
         self.means.fleet.tell_all(&ToAgent::Sealed(epoch));
         Ok(reasons)
@@ -70,24 +76,12 @@ impl Sending<'_, '_> {
         epoch: Epoch,
         assigned: &Assigned,
     ) -> anyhow::Result<Stored> {
-        Ok(crate::aside::here(|| seal::stored(&self.store, planned.trial, epoch, assigned))?)
-    }
-
-    /// Numbers and trace lines of a sealed trial.
-    pub(super) fn numbers(&mut self, trial: &KeptTrial) -> anyhow::Result<TrialReport> {
-        let Traces { part, file, .. } = &mut self.traces;
-        // Blocking is right here: no trial is under way, and leases are renewed by the sessions' own tasks, on the
-        // runtime's other threads.
-        let lines = Lines { out: file, path: part };
-        Ok(crate::aside::here(|| {
-            let tokenizer = self.plan.tokenizer.as_deref();
-            analyse(&self.store, &self.kept, &self.kept.slos, trial, Some(lines), tokenizer)
-        })?)
+        Ok(crate::aside::here(|| seal::stored(&self.run.store, planned.trial, epoch, assigned))?)
     }
 
     /// Computes a sealed trial; then it is kept.
     pub(super) fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
-        let report = self.numbers(&trial)?;
+        let report = self.run.numbers(&trial)?;
         let sealed = RunEvent::TrialSealed {
             trial: trial.planned.trial,
             epoch: trial.epoch,
@@ -97,11 +91,11 @@ impl Sending<'_, '_> {
         };
         self.means.ui.trial_ended(&report);
         // What was measured is reported, also when it cannot be kept.
-        self.trials.push(report);
-        self.kept.trials.push(trial);
-        self.kept.open = None;
-        self.store.append_event(&sealed)?;
-        self.kept.write(&self.store)?;
+        self.run.trials.push(report);
+        self.run.kept.trials.push(trial);
+        self.run.kept.open = None;
+        self.run.store.append_event(&sealed)?;
+        self.run.kept.write(&self.run.store)?;
         Ok(())
     }
 }

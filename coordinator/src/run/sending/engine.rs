@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::Sending;
 use crate::plan::BetweenTrials;
+use crate::record;
 use crate::run::Gathering;
 use crate::run::engine::{self, EngineDied};
 use crate::sweep::PlannedTrial;
@@ -18,17 +19,17 @@ impl Sending<'_, '_> {
             bail!(EngineDied(how.to_owned()));
         }
         // Before the first one, too: the probe, or a run before this one, has been there.
-        let (agent, order) = match (self.plan.engine.between, &self.launcher) {
+        let (agent, order) = match (self.run.plan.engine.between, &self.launcher) {
             (BetweenTrials::Nothing, _) => return Ok(true),
             (BetweenTrials::Restart, Some(launcher)) => (launcher.clone(), EngineOrder::Restart),
             (BetweenTrials::Restart, None) => bail!("no agent launches the engine"),
             (BetweenTrials::Flush, _) => {
                 let agent = self.agents.first().context("no agents")?.clone();
-                (agent, EngineOrder::EmptyCache(Box::new(self.plan.target.clone())))
+                (agent, EngineOrder::EmptyCache(Box::new(self.run.plan.target.clone())))
             }
         };
-        let between = self.plan.engine.between.name();
-        if self.plan.engine.between == BetweenTrials::Restart {
+        let between = self.run.plan.engine.between.name();
+        if self.run.plan.engine.between == BetweenTrials::Restart {
             self.means.ui.note(&format!("engine       restarted before trial {}", planned.trial));
         }
         let done = self.order(&agent, order).await;
@@ -84,9 +85,7 @@ impl Sending<'_, '_> {
     pub(super) async fn describe_engine(&mut self) {
         match self.describe().await {
             Ok(Some(EngineState { record: Some(launch), .. })) => {
-                if let Some(record) = self.kept.experiment.as_object_mut() {
-                    record.insert("launch".into(), launch);
-                }
+                record::set_launch(&mut self.run.kept.experiment, launch);
             }
             Ok(_) => {}
             Err(e) => tracing::warn!("the record has the engine's log as it was at its start: {e:#}"),

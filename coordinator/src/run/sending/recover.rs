@@ -4,46 +4,40 @@
 //! it, and deliver it; what nobody has becomes synthetic. It stays on record as invalid, and its schedule is sent again
 //! under another number. It must never take a sealed trial for open: what is sealed does not change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, bail};
-use common::fleet::{CollectOrder, CollectReport, Held};
-use common::ids::{AgentName, Nanos, TrialId};
+use anyhow::bail;
+use common::ids::{AgentName, Nanos};
+use common::lease::until_lost;
+use common::slo::shown_time;
 use common::validity::{Reason, ReasonKind};
-use tokio::time::timeout;
 
-use super::close::COLLECT_WITHIN;
 use super::{Sending, again};
-use crate::fleet::{Change, FromAgent, ToAgent};
+use crate::fleet::{LEASE, ToAgent};
 use crate::kept::{KeptAgent, KeptRun, KeptTrial};
-use crate::record;
+use crate::record::{self, same};
+use crate::run::beside::{Passed, pass};
 use crate::run::prepare;
 use crate::store::RunEvent;
 use crate::trial::seal;
 
-/// For agents to end what they have of a trial under way and to say what they hold. What is in flight is cut, so that
-/// takes no longer than a disk does.
-const SAY_WITHIN: Nanos = Nanos::from_secs(60);
-
-/// What agents hold of a trial. None when the operator wants an end.
-type Collected = Option<BTreeMap<AgentName, Vec<Held>>>;
-
 impl Sending<'_, '_> {
     /// Closes what was under way, and sends what is left. True when the operator ended it early.
     pub(in crate::run) async fn go_on(&mut self, command_line: &[String]) -> anyhow::Result<bool> {
-        self.forget_other_boots();
-        let events = self.store.events()?;
-        let open = self.kept.open.clone().filter(|open| may_have_begun(&self.kept, open, &events));
-        let left = again::left(&self.plan.trials, &self.kept.trials).len() + usize::from(open.is_some());
-        if left == 0 {
+        // Whoever has not joined was heard last before now, by a coordinator that is gone.
+        let since = self.means.clock.boottime();
+        std::mem::take(&mut self.run.notes).iter().for_each(|note| self.means.ui.note(note));
+        if self.run.is_over() {
+            let left = again::left(&self.run.plan.trials, &self.run.kept.trials);
+            self.skipped.extend(left.iter().map(|left| left.planned.trial));
             return Ok(false);
         }
-        let (fleet, engine) = (self.plan.fleet.clone(), self.plan.engine);
+        let (fleet, engine) = (self.run.plan.fleet.clone(), self.run.plan.engine);
         if !prepare::join(&fleet, &engine, &mut self.gathering()).await? {
             return Ok(true);
         }
-        if let Some(open) = open
-            && !self.close_open(open).await?
+        if let Some(open) = self.run.open.take()
+            && !self.close_open(open, since).await?
         {
             return Ok(true);
         }
@@ -56,22 +50,22 @@ impl Sending<'_, '_> {
     /// Agents and engine, as before the first trial; they must be what the run is about. False when the operator wants
     /// an end.
     async fn meet(&mut self, command_line: &[String]) -> anyhow::Result<bool> {
-        if self.plan.target.model.is_none() {
-            self.plan.target.model = self.kept.experiment["plan"]["model"].as_str().map(str::to_owned);
-        }
-        let Some(gathered) = prepare(&mut self.plan, self.means).await? else { return Ok(false) };
+        let Some(gathered) = prepare(&mut self.run.plan, self.means).await? else { return Ok(false) };
         let means = &mut *self.means;
-        if let Some((what, was, is)) = record::difference(&self.kept.experiment, &self.plan) {
-            bail!("the run was made with {what} {was}, and now it is {is}: it cannot go on as the same run");
+        let record = &self.run.kept.experiment;
+        let differs =
+            same::of_plan(record, &self.run.plan, true).or_else(|| same::of_engine(record, &gathered));
+        if let Some(difference) = differs {
+            bail!(difference);
         }
         let at = jiff::Timestamp::from_nanosecond(i128::from(means.clock.wall().0))
             .map_or_else(|_| String::new(), |t| t.to_string());
         let entry = record::resumption(&gathered, command_line, &at);
-        let (was, is) = (&self.kept.experiment["engine"]["revision"], &entry["engine"]["revision"]);
+        let (was, is) = (&record["probe"]["engine_version"], &entry["engine"]["revision"]);
         if was != is && !is.is_null() {
             means.ui.note(&format!("note         the engine's version was {was}, and is now {is}"));
         }
-        if let Some(experiment) = self.kept.experiment.as_object_mut() {
+        if let Some(experiment) = self.run.kept.experiment.as_object_mut() {
             let list = experiment.entry("resumed").or_insert_with(|| serde_json::json!([]));
             if let Some(list) = list.as_array_mut() {
                 list.push(entry);
@@ -82,7 +76,7 @@ impl Sending<'_, '_> {
     }
 
     /// Seals a trial that was under way when the coordinator was lost. False when the operator wants an end.
-    async fn close_open(&mut self, open: KeptTrial) -> anyhow::Result<bool> {
+    async fn close_open(&mut self, open: KeptTrial, since: Nanos) -> anyhow::Result<bool> {
         let number = open.planned.trial;
         let names: Vec<AgentName> = open.agents.iter().map(|a| a.name.clone()).collect();
         let assigned = self.assign(&open.planned, &names)?;
@@ -93,125 +87,91 @@ impl Sending<'_, '_> {
             .ui
             .note(&format!("recover      trial {number} was under way; collecting what was spooled"));
         self.take_traces_of(number, open.epoch, &assigned);
-        let Some(held) = self.collect(&open, &names).await? else { return Ok(false) };
-        for (agent, processes) in &held {
-            self.fetch_held(agent, processes, number).await?;
-        }
+        let Some(there) = self.collect(&open, &assigned).await? else { return Ok(false) };
         self.means.shared.open_trial(None);
         let stored = self.stored(&open.planned, open.epoch, &assigned)?;
-        let mut missing = BTreeMap::new();
-        for (agent, arrivals) in stored.missing {
-            let why = match held.contains_key(&agent) {
+        for (agent, arrivals) in &stored.missing {
+            let why = match there.contains(agent) {
                 true => "the coordinator was lost, and it holds no trace of this arrival",
                 false => "the coordinator was lost, and the agent is not there any more",
             };
             let trial = (number, open.epoch);
-            seal::write_synthetic(&self.ingest, trial, &agent, &arrivals, why).await?;
-            missing.insert(agent, arrivals.len());
+            seal::write_synthetic(&self.run.ingest, trial, agent, arrivals, why).await?;
         }
         self.means.fleet.tell_all(&ToAgent::Sealed(open.epoch));
-        let lost: usize = missing.values().sum();
+        let lost: u64 = stored.unknown.values().sum();
         self.means.ui.note(&format!(
             "recover      trial {number}: {} of {} traces are there; it is sealed as invalid and sent again",
-            open.scheduled - lost as u64,
+            open.scheduled - lost,
             open.scheduled
         ));
         let agents =
-            open.agents.iter().map(|a| KeptAgent { lost: missing.contains_key(&a.name), ..a.clone() });
+            open.agents.iter().map(|a| KeptAgent { lost: stored.unknown.contains_key(&a.name), ..a.clone() });
         let agents = agents.collect();
         let findings = vec![Reason::new(
             ReasonKind::CoordinatorRestarted,
             format!("the coordinator was lost during the trial; of {lost} requests nobody knows the fate"),
         )];
         self.analyse(KeptTrial { agents, findings, ..open })?;
-        Ok(true)
+        let absent = names.into_iter().filter(|name| !there.contains(name)).collect();
+        self.let_leases_end(&absent, since).await
     }
 
-    /// Asks the agents of a trial what they hold of it.
-    async fn collect(&mut self, open: &KeptTrial, names: &[AgentName]) -> anyhow::Result<Collected> {
-        let run = self.store.id().clone();
-        let wanted = CollectOrder { run: run.clone(), trial: open.planned.trial, epoch: open.epoch };
-        let order = || ToAgent::Collect(wanted.clone());
-        let means = &mut *self.means;
-        let mut stop = means.stop.clone();
-        let members = means.fleet.registry().members();
-        let mut waiting: BTreeSet<AgentName> =
-            names.iter().filter(|name| members.contains_key(*name)).cloned().collect();
-        for absent in names.iter().filter(|name| !waiting.contains(*name)) {
-            means.ui.note(&format!(
-                "recover      agent {absent} is not there; what it holds cannot be collected"
-            ));
+    /// Waits until agents that are not there, and may live on elsewhere, send nothing more: their load must not be in
+    /// the next trial. False when the operator wants an end.
+    async fn let_leases_end(&mut self, absent: &BTreeSet<AgentName>, since: Nanos) -> anyhow::Result<bool> {
+        let left = until_lost(LEASE, since, self.means.clock.boottime());
+        if absent.is_empty() || left == Nanos::ZERO {
+            return Ok(true);
         }
-        waiting.iter().for_each(|agent| means.fleet.tell(agent, order()));
-        let mut held = BTreeMap::new();
-        let deadline = means.clock.monotonic() + SAY_WITHIN;
-        while !waiting.is_empty() {
-            let change = tokio::select! {
-                change = means.fleet.next() => change,
-                _ = stop.wait_for(|level| *level > 0) => return Ok(None),
-            };
-            match change {
-                Change::Said(agent, FromAgent::Collected(report)) if is_of(&report, &run, open) => {
-                    for problem in &report.problems {
-                        means.ui.note(&format!("recover      agent {agent}: {problem}"));
-                    }
-                    if waiting.remove(&agent) {
-                        held.insert(agent, report.held);
-                    }
-                }
-                // Over a new connection: the order may have been lost with the old one.
-                Change::Joined(agent) if waiting.contains(&agent) => means.fleet.tell(&agent, order()),
-                Change::Lost(agent, reason) => bail!("agent {agent}: {reason}; resume again when it is back"),
-                _ => {}
-            }
-            if means.clock.monotonic() >= deadline && !waiting.is_empty() {
-                let missing: Vec<&str> = waiting.iter().map(AgentName::as_str).collect();
-                bail!("{} did not say what they hold of the trial; see their logs", missing.join(", "));
-            }
+        let names: Vec<&str> = absent.iter().map(AgentName::as_str).collect();
+        let request = self.run.plan.target.connect_timeout + self.run.plan.target.total_timeout;
+        self.means.ui.note(&format!(
+            "recover      waiting {:.0} s, until {} may not send any more; what it has in flight may take up to {}",
+            left.as_secs_f64().ceil(),
+            names.join(", "),
+            shown_time(request)
+        ));
+        let until = self.means.clock.monotonic() + left;
+        match pass(until, &mut self.gathering()).await {
+            Passed::InTime => Ok(true),
+            Passed::Stopped => Ok(false),
+            Passed::Without(reason) => bail!(reason),
         }
-        Ok(Some(held))
-    }
-
-    /// Waits until everything that an agent holds of the trial is stored.
-    async fn fetch_held(&self, agent: &AgentName, held: &[Held], trial: TrialId) -> anyhow::Result<()> {
-        for Held { incarnation, first_seq, next_seq } in held.iter().copied() {
-            self.ingest.skip_to(agent, incarnation, first_seq).await?;
-            let arrived = self.ingest.wait_for(agent, incarnation, next_seq);
-            timeout(COLLECT_WITHIN, arrived).await.with_context(|| {
-                format!(
-                    "agent {agent}: its traces of trial {trial} did not arrive; see its log, and resume again"
-                )
-            })??;
-        }
-        Ok(())
-    }
-
-    /// Instants of another boot's clock say nothing: what was recorded beside those trials is not theirs any more.
-    fn forget_other_boots(&mut self) {
-        let boot = record::boot();
-        if self.kept.boot == boot {
-            return;
-        }
-        self.means.ui.note(
-            "note         this host was restarted: what was recorded beside earlier trials is left out",
-        );
-        self.kept.boot = boot;
-        self.kept.idle = None;
-        self.kept.trials.iter_mut().for_each(|t| t.start = None);
     }
 }
 
-fn is_of(report: &CollectReport, run: &common::ids::RunId, open: &KeptTrial) -> bool {
-    report.run == *run && report.epoch == open.epoch
-}
-
-/// Whether a request of this trial may have been sent. The log says so; where it was lost with the index, it may.
-fn may_have_begun(kept: &KeptRun, open: &KeptTrial, events: &[RunEvent]) -> bool {
+/// Whether a request of this trial may have been sent. The log says so; where the log itself was lost with the index, it
+/// may.
+pub(super) fn may_have_begun(kept: &KeptRun, open: &KeptTrial, events: &[RunEvent]) -> bool {
     let sealed = kept.trials.iter().any(|t| t.epoch == open.epoch);
-    let begun = events.iter().any(|event| match event {
-        RunEvent::TrialStarted { epoch, .. } => *epoch == open.epoch,
-        RunEvent::IndexRebuilt { .. } => true,
-        _ => false,
-    });
-    begun && !sealed
+    !sealed && began(open.epoch, events)
+}
+
+fn began(epoch: common::ids::Epoch, events: &[RunEvent]) -> bool {
+    let is = |e: &common::ids::Epoch| *e == epoch;
+    let started = events.iter().any(|e| matches!(e, RunEvent::TrialStarted { epoch, .. } if is(epoch)));
+    let prepared = events.iter().any(|e| matches!(e, RunEvent::TrialPrepared { epoch, .. } if is(epoch)));
+    let rebuilt = events.iter().any(|e| matches!(e, RunEvent::IndexRebuilt { .. }));
+    started || (rebuilt && !prepared)
+}
+
+#[cfg(test)]
+mod tests {
+    use common::ids::{Epoch, TrialId};
+
+    use super::*;
+
+    #[test]
+    fn what_was_only_prepared_has_not_begun_though_an_index_was_rebuilt_before() {
+        let (trial, epoch) = (TrialId(0), Epoch(2));
+        let rebuilt = RunEvent::IndexRebuilt { blocks: 1 };
+        let prepared = RunEvent::TrialPrepared { trial, epoch };
+        let started = RunEvent::TrialStarted { trial, epoch };
+        assert!(!began(epoch, &[]) && !began(epoch, std::slice::from_ref(&prepared)));
+        assert!(began(epoch, &[prepared.clone(), started]));
+        // The log was lost, and with it what it said of this trial.
+        assert!(began(epoch, std::slice::from_ref(&rebuilt)));
+        assert!(!began(epoch, &[rebuilt, prepared]));
+    }
 }

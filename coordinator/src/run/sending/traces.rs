@@ -87,9 +87,9 @@ fn gone(looks: &BTreeMap<AgentName, Seen>) -> Option<String> {
 impl Sending<'_, '_> {
     /// Reads the traces of a trial.
     pub(super) fn told(&self, trial: TrialId, epoch: Epoch) -> Result<Told, SealError> {
-        tokio::task::block_in_place(|| {
+        crate::aside::here(|| {
             let mut told = Told::default();
-            for block in self.store.trial_blocks(trial, epoch)? {
+            for block in self.run.store.trial_blocks(trial, epoch)? {
                 let block = block?;
                 for (clocks, facts) in block.clocks()?.iter().zip(block.facts()?) {
                     told.hear(&block.header().agent, clocks, &facts);
@@ -114,9 +114,9 @@ impl Sending<'_, '_> {
 
     /// Has these agents look at the engine. Who is lost meanwhile sends no more; the operator need not wait.
     async fn look(&mut self, id: u64, agents: BTreeSet<AgentName>) -> BTreeMap<AgentName, Seen> {
-        let target = self.plan.target.clone();
+        let target = self.run.plan.target.clone();
         let patience = target.connect_timeout.to_duration() + LOOK_GRACE;
-        let (row_json, probe) = (self.plan.workload.first_row(), ProbeDepth::Look);
+        let (row_json, probe) = (self.run.plan.workload.first_row(), ProbeDepth::Look);
         let check = TargetCheck { id, target, row_json, probe, find_dialect: false };
         let members = self.means.fleet.registry().members();
         let mut waiting: BTreeSet<AgentName> =

@@ -46,6 +46,23 @@ fn what_is_sent_again_is_kept_once_and_what_is_no_frame_of_the_sender_not_at_all
 }
 
 #[test]
+fn what_was_recorded_in_another_boot_stands_apart() {
+    let (_, _, store) = sim();
+    let (run, x) = (store.create_run(&run_id("r"), Nanos(1)).unwrap(), agent("x"));
+    for (boot, at) in [(0, 900), (1, 10)] {
+        run.telemetry_of(boot).unwrap().append(&x, Incarnation(1), &[frame(&x, 1, 0, &[at])]).unwrap();
+    }
+    let of = |boot| -> Vec<Record> {
+        run.telemetry_series_of(boot)
+            .unwrap()
+            .iter()
+            .flat_map(|series| series.records().collect::<Vec<_>>())
+            .collect()
+    };
+    assert_eq!((of(0), of(1), of(2)), (vec![record(900)], vec![record(10)], Vec::new()));
+}
+
+#[test]
 fn a_torn_tail_is_left_out_and_cut_before_more_comes() {
     let (disk, index, store) = sim();
     let run = store.create_run(&run_id("r"), Nanos(1)).unwrap();
