@@ -5,10 +5,12 @@
 //! - A trace that is real says what the engine saw; a trial with one that is made up is invalid.
 //! - What was acknowledged is stored, and what was spooled is on the disk, after any crash.
 //! - What an agent that is there holds of an arrival is what is reported of it.
+//! - The printed bound of each agent's clock holds the true offset.
 //! - Every planned trial was sent to its end, with the schedule that it always has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use agent::spool::held;
 use anyhow::Context;
@@ -139,7 +141,12 @@ fn lines(out: &Path) -> anyhow::Result<BTreeMap<(u32, u64), Vec<Line>>> {
 }
 
 /// Judges a run that has come to its end.
-pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Result<Judged> {
+pub fn judge(
+    host: &CoordinatorHost,
+    agents: &[Arc<AgentHost>],
+    ledger: &Ledger,
+    out: &Path,
+) -> anyhow::Result<Judged> {
     let store = Store::with_index(
         Path::new(crate::hosts::DATA),
         std::sync::Arc::new(host.disk.clone()),
@@ -151,6 +158,7 @@ pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Res
     let facts = ledger.facts();
     let mut judged = Judged::default();
     for trial in &kept.trials {
+        judged.broken.extend(clocks(trial, &report, &facts, host, agents));
         let of_trial = Case { trial, lines: &lines, facts: &facts };
         of_trial.books(&run, &mut judged)?;
         of_trial.traces(&report, &mut judged);
@@ -165,6 +173,43 @@ pub fn judge(host: &CoordinatorHost, ledger: &Ledger, out: &Path) -> anyhow::Res
     judged.broken.extend(sends(&facts));
     judged.broken.extend(whole(host, &kept, &facts.full));
     Ok(judged)
+}
+
+/// The bound of each agent's clock holds the true offset, at some time between its last request and the seal.
+fn clocks(
+    trial: &KeptTrial,
+    report: &Value,
+    facts: &Facts,
+    host: &CoordinatorHost,
+    agents: &[Arc<AgentHost>],
+) -> Vec<String> {
+    let number = trial.planned.trial;
+    let of = |t: &&Value| t["trial"] == number.0;
+    let Some(reported) = report["trials"].as_array().and_then(|all| all.iter().find(of)) else {
+        return Vec::new();
+    };
+    let mut broken = Vec::new();
+    for said in reported["summary"]["agents"].as_array().into_iter().flatten() {
+        let (Some(offset), Some(bound)) =
+            (said["clock_offset_seconds"].as_f64(), said["clock_bound_seconds"].as_f64())
+        else {
+            continue;
+        };
+        let Some(agent) = agents.iter().find(|a| said["name"] == a.name.as_str()) else { continue };
+        let Some(drained) = facts.drained.get(&(agent.name.clone(), trial.epoch)) else { continue };
+        let sealed = facts.sealed.get(&number).unwrap_or(drained);
+        let truth = |at: u64| (agent.clock.shown(at) as f64 - host.clock.shown(at) as f64) / 1e9;
+        let (a, b) = (truth(*drained), truth(*sealed));
+        // Of what is printed, microseconds are left out.
+        let (low, high) = (a.min(b) - bound - 2e-6, a.max(b) + bound + 2e-6);
+        if !(low..=high).contains(&offset) {
+            broken.push(format!(
+                "trial {number}: the clock of {} is {offset} s ± {bound} off, and was {a} to {b}",
+                agent.name
+            ));
+        }
+    }
+    broken
 }
 
 struct Case<'a> {
@@ -190,7 +235,14 @@ impl Case<'_> {
         }
         for index in 0..self.trial.scheduled {
             let (real, made_up) = stored.get(&index).copied().unwrap_or_default();
-            let reported = self.lines.get(&(self.number(), index)).map_or(0, Vec::len);
+            let lines = self.lines.get(&(self.number(), index)).map_or(&[][..], Vec::as_slice);
+            let reported = lines.len();
+            if real > 0 && lines.iter().any(|line| line.synthetic) {
+                let number = self.number();
+                judged
+                    .broken
+                    .push(format!("trial {number} arrival {index}: a trace was taken after the seal"));
+            }
             if real > 1 || real + made_up == 0 || reported != 1 {
                 judged.broken.push(format!(
                     "trial {} arrival {index}: {real} traces and {made_up} made up are stored, {reported} reported",
@@ -246,6 +298,19 @@ impl Case<'_> {
             return;
         };
         let verdict = reported["summary"]["validity"]["verdict"].as_str().unwrap_or_default();
+        let of_lossy = |agent: &Value| {
+            agent
+                .as_str()
+                .and_then(|a| a.parse().ok())
+                .is_some_and(|a: AgentName| self.facts.full.contains(&a))
+        };
+        let reasons = reported["summary"]["validity"]["reasons"].as_array().cloned().unwrap_or_default();
+        let is_again = |t: &Value| t["rerun_of"] == number;
+        let again = report["trials"].as_array().is_some_and(|all| all.iter().any(is_again));
+        let unsaid = reasons.iter().find(|r| r["verdict"] == "invalid" && !of_lossy(&r["agent"]));
+        if let (false, Some(reason)) = (again, unsaid) {
+            judged.broken.push(format!("trial {number} is invalid, and was not sent again: {reason}"));
+        }
         if made_up > 0 && verdict != "invalid" {
             judged
                 .broken

@@ -103,6 +103,8 @@ pub struct Facts {
     pub sealed: BTreeMap<TrialId, u64>,
     /// When agents were taken for lost, and in which try, in true time.
     pub lost: Vec<(AgentName, Epoch, u64)>,
+    /// When agents had sent all of a try, in true time.
+    pub drained: BTreeMap<(AgentName, Epoch), u64>,
     /// What is known to be on an agent's disk after a crash: positions of a try.
     pub survived: BTreeMap<(AgentName, TrialId, Epoch), Vec<u64>>,
     /// Agents whose disk was full, or took nothing any more: they may have lost traces, and said so.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 
@@ -29,6 +29,12 @@ struct Options {
     /// Break this promise, and end well when a seed notices
     #[arg(long, value_name = "PROMISE")]
     sabotage: Option<String>,
+    /// Break every promise in turn, and end well when each is noticed
+    #[arg(long, conflicts_with = "sabotage")]
+    sabotages: bool,
+    /// Put the table into this file, between its markers
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// Tell what happens in each seed
     #[arg(long)]
     story: bool,
@@ -63,18 +69,18 @@ fn main() -> ExitCode {
     if options.worker {
         return work(&options, sabotage);
     }
-    let mut table = Table::default();
-    let mut workers = Workers::start(&options);
-    while let Some((seed, found)) = workers.next() {
-        let failed = !found.broken.is_empty();
-        report(seed, &found, &options);
-        table.add(seed, found);
-        if failed && (options.first || sabotage.is_some()) {
-            break;
-        }
+    if options.sabotages {
+        return break_all(&options);
     }
-    workers.end();
-    print!("{}", table.render());
+    let table = seeds(&options, sabotage.is_some());
+    let page = table.render();
+    print!("{page}");
+    if let Some(path) = &options.write
+        && let Err(e) = write(path, &page)
+    {
+        eprintln!("sim: {}: {e}", path.display());
+        return ExitCode::FAILURE;
+    }
     match (sabotage, table.failed().is_empty()) {
         (None, true) => ExitCode::SUCCESS,
         (Some(_), false) => {
@@ -96,6 +102,50 @@ impl tracing_subscriber::fmt::time::FormatTime for VirtualTime {
     fn format_time(&self, w: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
         write!(w, "{:>10.3} s", sim::clock::elapsed_seconds())
     }
+}
+
+/// Runs seeds; with `until_one_fails` no longer than that.
+fn seeds(options: &Options, until_one_fails: bool) -> Table {
+    let mut table = Table::default();
+    let mut workers = Workers::start(options);
+    while let Some((seed, found)) = workers.next() {
+        let failed = !found.broken.is_empty();
+        report(seed, &found, options);
+        table.add(seed, found);
+        if failed && (options.first || until_one_fails) {
+            break;
+        }
+    }
+    workers.end();
+    table
+}
+
+/// Breaks one promise after the other, and says whether that was noticed.
+fn break_all(options: &Options) -> ExitCode {
+    let mut unnoticed = 0;
+    for (name, _) in Sabotage::ALL {
+        let options = Options { sabotage: Some(name.to_owned()), ..options.clone() };
+        match seeds(&options, true).failed().first() {
+            Some(seed) => println!("{name}: noticed, by seed {seed}\n"),
+            None => {
+                unnoticed += 1;
+                println!("{name}: NOT noticed in {} seeds\n", options.seeds);
+            }
+        }
+    }
+    if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+const BEGIN: &str = "<!-- make sim writes from here -->";
+const END: &str = "<!-- make sim: to here -->";
+
+/// Puts the page between its markers.
+fn write(path: &Path, page: &str) -> std::io::Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let missing = || std::io::Error::other(format!("no line {BEGIN} … {END}"));
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
+    std::fs::write(path, format!("{before}{BEGIN}\n\n{page}\n{END}{after}"))
 }
 
 /// Runs seeds and tells what came of each, a line each.

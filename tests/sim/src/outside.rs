@@ -63,6 +63,10 @@ impl Outside for SimOutside {
         tokio::spawn(async move {
             let means = Virtual { ledger: ledger.clone(), agent: agent.clone(), warm_up };
             let last = carry_out(setup, &means, steering, &reports).await;
+            if matches!(last, Report::Drained { .. }) {
+                let at = ledger.now_ns();
+                ledger.facts().drained.insert((agent.clone(), origin.epoch), at);
+            }
             let doing =
                 if matches!(last, Report::Drained { .. }) { AgentDoing::Drained } else { AgentDoing::Idle };
             ledger.agent(&agent, doing);

@@ -431,7 +431,7 @@ impl World<'_> {
         self.coordinator.disk.set_fuse(u64::MAX);
         self.coordinator.disk.mend();
         if self.found.broken.is_empty() {
-            match judge::judge(&self.coordinator, &self.ledger, out) {
+            match judge::judge(&self.coordinator, &self.agents, &self.ledger, out) {
                 Ok(judged) => {
                     self.found.broken.extend(judged.broken);
                     (self.found.arrivals, self.found.unknown) = (judged.arrivals, judged.unknown);
