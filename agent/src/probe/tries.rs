@@ -1,6 +1,7 @@
 //! What an engine can do, by trying it, with a request or three for each thing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use common::dialect::{Dialect, TokenCounts};
 use common::ids::Nanos;
@@ -13,6 +14,11 @@ use tokio::sync::watch;
 
 use super::ask::Asking;
 use crate::telemetry::engine::Page;
+
+/// Looks before an engine is called busy, for gauges lag behind.
+const IDLE_LOOKS: u32 = 20;
+/// Between two of them.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
 
 /// Tokens of an answer that shows something.
 const FEW: u32 = 8;
@@ -226,10 +232,18 @@ async fn cut_off(asking: &mut Asking, target: &Target, row: &Row, tokens: u32) -
     let running = async || -> Result<Option<f64>, String> {
         Ok(watcher.get(target, &path).await?.ok().and_then(|answer| Page::read(&answer.body).value(name)))
     };
-    match running().await? {
-        None => return unknown("the engine does not show its gauge of running requests"),
-        Some(n) if n > 0.0 => return unknown("the engine is busy with others"),
-        Some(_) => {}
+    let mut looks = 0;
+    loop {
+        match running().await? {
+            None => return unknown("the engine does not show its gauge of running requests"),
+            // It may still show the request before this one.
+            Some(n) if n > 0.0 && looks < IDLE_LOOKS => {
+                looks += 1;
+                tokio::time::sleep(IDLE_LOOK).await;
+            }
+            Some(n) if n > 0.0 => return unknown("the engine is busy with others"),
+            Some(_) => break,
+        }
     }
     let (cut, mut cancelled) = watch::channel(false);
     let change = if target.dialect.ignores("ignore_eos") || target.dialect.refuses("ignore_eos") {
