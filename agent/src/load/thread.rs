@@ -24,14 +24,25 @@ use crate::health::evidence::{self, Snapshot};
 /// # Errors
 /// When the thread or its runtime cannot be made.
 pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<LoadHandle> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (handle, steering) = steering(&setup.lease_until);
+    let (made, is_made) = std::sync::mpsc::channel();
     let work = move || {
+        // Made here: were it dropped by whoever asks for this thread, which may not be had, that would panic.
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(e) => {
+                let _ = made.send(Err(e));
+                return;
+            }
+        };
+        let _ = made.send(Ok(()));
         precise_timers();
         let last = runtime.block_on(carry_out(setup, &Host, steering, &reports));
         let _ = reports.blocking_send(last);
     };
     std::thread::Builder::new().name("load".into()).spawn(work)?;
+    // A thread that dies of a panic has dropped its end.
+    is_made.recv().unwrap_or_else(|e| Err(std::io::Error::other(e)))?;
     Ok(handle)
 }
 

@@ -155,9 +155,10 @@ fn endpoint(dial: &Dial) -> Result<Endpoint, AgentError> {
     Ok(endpoint
         .connect_timeout(Duration::from_secs(5))
         .tcp_nodelay(true)
-        // A coordinator whose host died never closes its connections.
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .keep_alive_timeout(Duration::from_secs(10))
+        // A coordinator whose host died never closes its connections, nor does one that something on the way has forgotten:
+        // it has to be noticed, and dialled again, before the lease is over.
+        .http2_keep_alive_interval(Duration::from_secs(3))
+        .keep_alive_timeout(Duration::from_secs(6))
         .keep_alive_while_idle(true)
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(8 << 20))

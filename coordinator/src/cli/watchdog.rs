@@ -21,6 +21,8 @@ const SLOW: u32 = 10;
 const SAY_AGAIN: u32 = 60;
 /// After 90 s nobody waits any more: longer than a trial's last traces are waited for.
 const GIVE_UP: u32 = 180;
+/// After ten minutes of reading: an index may be large.
+const GIVE_UP_READING: u32 = 1200;
 
 /// Opens the store in `data`, and watches its disk as long as it is open.
 pub(super) fn open_store(data: &Path) -> Result<Store, StoreError> {
@@ -109,7 +111,9 @@ impl Attention {
         self.trouble = trouble;
         match told {
             None => changed.then_some(Say::Over),
-            Some(told) if looks >= GIVE_UP => Some(Say::GiveUp(told)),
+            Some(told) if looks >= if standing.reads { GIVE_UP_READING } else { GIVE_UP } => {
+                Some(Say::GiveUp(told))
+            }
             Some(told) if changed || self.silent >= SAY_AGAIN => {
                 self.silent = 0;
                 Some(Say::Trouble(told))
@@ -126,6 +130,7 @@ mod tests {
     fn standing(call: Option<u64>, refused: Option<&str>) -> Standing {
         Standing {
             oldest: call.map(|number| (number, "/data/runs/r/segments/00000001.seg".into())),
+            reads: false,
             refused: refused.map(|why| ("/data/runs/r/segments".into(), why.into())),
         }
     }

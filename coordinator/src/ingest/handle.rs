@@ -177,9 +177,8 @@ impl Shell {
         if common::simulated::is_simulated() {
             return Ok(Self::Task(tokio::spawn(work)));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let thread = std::thread::Builder::new().name("ingest".to_owned());
-        Ok(Self::Thread(thread.spawn(move || runtime.block_on(work))?))
+        Ok(Self::Thread(thread.spawn(move || crate::aside::block_on(work))?))
     }
 
     /// Waits for its end; false when it died of a panic.

@@ -81,6 +81,7 @@ impl Sending<'_, '_> {
             if *self.means.stop.borrow() > 0 || !self.cold(&planned).await? {
                 return Ok(true);
             }
+            self.leave_out_who_is_gone()?;
             match self.trial(planned).await? {
                 Sent::Whole => {}
                 Sent::Stopped => return Ok(true),
@@ -149,9 +150,12 @@ impl Sending<'_, '_> {
                     known => (known, None),
                 };
                 // An agent that is gone after its last request is as lost as one that goes before.
-                lost.extend(self.arrive(&drained).await);
+                let missing = self.arrive(&drained).await;
+                lost.extend(missing.lost);
+                let reasons =
+                    lost.iter().map(|(a, why)| (a.clone(), why.clone())).chain(missing.late).collect();
                 let agents = self.kept_agents(&drained, &lost);
-                let reasons = self.seal(&planned, epoch, &assigned, drained, &lost).await?;
+                let reasons = self.seal(&planned, epoch, &assigned, drained, reasons).await?;
                 let told = self.told(planned.trial, epoch)?;
                 let engine_died = match (engine_died, told.silence()) {
                     (None, Some(silence)) if self.launcher.is_none() => {

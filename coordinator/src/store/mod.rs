@@ -94,7 +94,7 @@ impl Store {
     pub fn open_watched(data_dir: &Path, disk: Arc<dyn Disk>, watch: &DiskWatch) -> Result<Self, StoreError> {
         let lock = watch.during(data_dir, || FolderLock::take(data_dir))?;
         let path = data_dir.join("index");
-        let index = watch.during(&path, || SledIndex::open(&path))?;
+        let index = watch.reading(&path, || SledIndex::open(&path))?;
         let index = WatchedIndex(Arc::new(index), watch.clone(), path);
         let disk = Arc::new(WatchedDisk(disk, watch.clone()));
         Self::assemble(data_dir, disk, Arc::new(index), (watch.clone(), Slowness::default()), Some(lock))

@@ -20,8 +20,8 @@ pub struct DiskWatch(Arc<Mutex<Seen>>);
 #[derive(Debug, Default)]
 struct Seen {
     next: u64,
-    /// Calls that have not come back, in their order.
-    calls: BTreeMap<u64, PathBuf>,
+    /// Calls that have not come back, in their order, and whether they only read.
+    calls: BTreeMap<u64, (PathBuf, bool)>,
     /// Folders whose last write was refused, and why.
     refused: BTreeMap<PathBuf, String>,
 }
@@ -31,6 +31,8 @@ struct Seen {
 pub struct Standing {
     /// The oldest call that has not come back: its number, which no other call has, and what it is about.
     pub oldest: Option<(u64, PathBuf)>,
+    /// It only reads, and may have much to read.
+    pub reads: bool,
     /// A folder in which nothing can be stored, and why.
     pub refused: Option<(PathBuf, String)>,
 }
@@ -49,17 +51,23 @@ impl DiskWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, path: &Path) -> Call<'_> {
+    fn call(&self, path: &Path, reads: bool) -> Call<'_> {
         let mut seen = self.seen();
         let number = seen.next;
         seen.next += 1;
-        seen.calls.insert(number, path.to_owned());
+        seen.calls.insert(number, (path.to_owned(), reads));
         Call(self, number)
     }
 
-    /// Makes a call.
+    /// Makes a call that reads, maybe much.
+    pub(crate) fn reading<T>(&self, path: &Path, call: impl FnOnce() -> T) -> T {
+        let _under_way = self.call(path, true);
+        call()
+    }
+
+    /// Makes another call.
     pub(crate) fn during<T>(&self, path: &Path, call: impl FnOnce() -> T) -> T {
-        let _under_way = self.call(path);
+        let _under_way = self.call(path, false);
         call()
     }
 
@@ -92,7 +100,8 @@ impl DiskWatch {
     pub fn standing(&self) -> Standing {
         let seen = self.seen();
         Standing {
-            oldest: seen.calls.first_key_value().map(|(number, path)| (*number, path.clone())),
+            oldest: seen.calls.first_key_value().map(|(number, (path, _))| (*number, path.clone())),
+            reads: seen.calls.first_key_value().is_some_and(|(_, (_, reads))| *reads),
             refused: seen.refused.first_key_value().map(|(folder, why)| (folder.clone(), why.clone())),
         }
     }
@@ -111,7 +120,7 @@ impl Disk for WatchedDisk {
         Ok(Box::new(WatchedFile { file, path: path.to_owned(), watch: self.1.clone() }))
     }
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.1.during(path, || self.0.read(path))
+        self.1.reading(path, || self.0.read(path))
     }
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         self.1.storing(folder_of(path), path, || self.0.replace(path, content))
@@ -123,7 +132,7 @@ impl Disk for WatchedDisk {
         self.1.preparing(path, path, || self.0.sync_dir(path))
     }
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.1.during(path, || self.0.list(path))
+        self.1.reading(path, || self.0.list(path))
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.1.during(path, || self.0.remove(path))
@@ -153,7 +162,7 @@ impl DiskFile for WatchedFile {
         self.watch.during(&self.path, || self.file.truncate(len))
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.watch.during(&self.path, || self.file.read_at(offset, buffer))
+        self.watch.reading(&self.path, || self.file.read_at(offset, buffer))
     }
 }
 
@@ -186,10 +195,10 @@ pub(super) struct WatchedIndex(pub(super) Arc<dyn Index>, pub(super) DiskWatch, 
 
 impl Index for WatchedIndex {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {
-        self.1.during(&self.2, || self.0.get(key))
+        self.1.reading(&self.2, || self.0.get(key))
     }
     fn scan(&self, prefix: &[u8]) -> Result<Vec<Pair>, IndexError> {
-        self.1.during(&self.2, || self.0.scan(prefix))
+        self.1.reading(&self.2, || self.0.scan(prefix))
     }
     fn commit(&self, batch: &IndexBatch) -> Result<(), IndexError> {
         self.1.storing(&self.2, &self.2, || self.0.commit(batch))

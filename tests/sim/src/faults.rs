@@ -2,7 +2,7 @@
 
 use common::seed::{Seed, Stream};
 
-use crate::ledger::Doing;
+use crate::ledger::{Doing, Excuse};
 
 /// Something that is done.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,6 +132,29 @@ impl Fault {
         }
     }
 
+    /// What may follow from it, and for how long after it was done: milliseconds. Of a disk that burns only when it does.
+    pub fn excuses(&self) -> Vec<(Excuse, u64)> {
+        match *self {
+            Self::KillAgent { down_ms, .. } => vec![(Excuse::Lost, down_ms)],
+            Self::KillCoordinator { down_ms, .. } => vec![(Excuse::Lost, down_ms), (Excuse::Late, down_ms)],
+            // A connection that is dead is noticed, and made anew, within nine seconds.
+            Self::Cut { lasts_ms, .. } if lasts_ms < 5_000 => Vec::new(),
+            Self::Cut { lasts_ms, .. } => vec![(Excuse::Lost, lasts_ms)],
+            Self::SlowThenCut { slow_ms, cut_ms, .. } => vec![(Excuse::Lost, slow_ms + cut_ms)],
+            Self::SlowLink { lasts_ms, .. } => vec![(Excuse::Lost, lasts_ms)],
+            Self::SlowStore { each_ms, lasts_ms } => vec![(Excuse::Late, lasts_ms + each_ms)],
+            Self::SlowStoreAndCut { each_ms, lasts_ms, .. } => vec![(Excuse::Late, lasts_ms + each_ms)],
+            Self::FullSpool { lasts_ms, .. } => vec![(Excuse::Lossy, lasts_ms)],
+            Self::FullStore { lasts_ms } => vec![(Excuse::Late, lasts_ms)],
+            Self::FuseAgent { .. } | Self::FuseCoordinator { .. } | Self::StepWall { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether what follows from it follows for everybody.
+    pub fn is_of_all(&self) -> bool {
+        self.agent().is_none() || matches!(self, Self::SlowStoreAndCut { .. })
+    }
+
     /// The agent that it happens to.
     pub fn agent(&self) -> Option<usize> {
         match self {
@@ -163,7 +186,12 @@ pub fn draw(seed: Seed) -> (usize, Vec<Planned>) {
     let mut random = seed.stream("faults");
     let agents = 3 + random.below(3) as usize;
     let count = 1 + random.below(4);
-    let faults = (0..count).map(|_| planned(&mut random, agents)).collect();
+    let mut faults: Vec<Planned> = (0..count).map(|_| planned(&mut random, agents)).collect();
+    // Nothing is collected unless a coordinator was lost.
+    if faults.iter().any(|planned| planned.doing == Doing::Collecting) {
+        let fault = Fault::KillCoordinator { power: random.below(2) > 0, index: false, down_ms: 2_000 };
+        faults.push(Planned { doing: Doing::Running, after_ms: random.below(20_000), fault });
+    }
     (agents, faults)
 }
 
@@ -184,22 +212,31 @@ fn planned(random: &mut Stream, agents: usize) -> Planned {
     Planned { doing, after_ms: random.below(most_ms), fault }
 }
 
+/// Longer than any run.
+pub const NEVER_MS: u64 = 100_000_000;
+
 fn fault(random: &mut Stream, agents: usize) -> Fault {
     let agent = random.below(agents as u64) as usize;
-    let down_ms = 200 + random.below(25_000);
+    // One agent in three to five may stay away.
+    let stays_away = agent == 0 && random.below(6) == 0;
+    let down_ms = if stays_away { NEVER_MS } else { 200 + random.below(25_000) };
     match random.below(18) {
         0 | 1 => Fault::KillAgent { agent, power: false, down_ms },
         2 => Fault::KillAgent { agent, power: true, down_ms },
         3 => Fault::FuseAgent { agent, changes: random.below(40), down_ms },
         4 => Fault::KillCoordinator { power: false, index: false, down_ms: 200 + random.below(30_000) },
-        5 => Fault::KillCoordinator { power: true, index: false, down_ms },
-        6 => Fault::KillCoordinator { power: random.below(2) > 0, index: true, down_ms },
-        7 | 8 => Fault::FuseCoordinator { changes: random.below(60), down_ms },
+        5 => Fault::KillCoordinator { power: true, index: false, down_ms: 200 + random.below(25_000) },
+        6 => Fault::KillCoordinator {
+            power: random.below(2) > 0,
+            index: true,
+            down_ms: 200 + random.below(25_000),
+        },
+        7 | 8 => Fault::FuseCoordinator { changes: random.below(60), down_ms: 200 + random.below(25_000) },
         9 => Fault::Cut { agent, lasts_ms: 500 + random.below(13_000), drops: random.below(3) == 0 },
         10 => Fault::Cut { agent, lasts_ms: 16_000 + random.below(25_000), drops: random.below(3) == 0 },
         11 | 16 => Fault::SlowThenCut {
             agent,
-            latency_ms: 2_000 + random.below(1_900),
+            latency_ms: 1_800 + random.below(1_100),
             slow_ms: 4_000 + random.below(5_000),
             cut_ms: 16_000 + random.below(20_000),
             one_way: random.below(4) > 0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -98,6 +98,8 @@ pub struct CoordinatorHost {
     pub clock: Arc<SimClock>,
     /// How long the disk takes, now, in nanoseconds.
     pub slow_ns: Arc<AtomicU64>,
+    /// How many agents the operator waits for.
+    pub remote: AtomicUsize,
     /// What it is to do.
     pub plan: Plan,
     /// Of the simulation.
@@ -145,6 +147,8 @@ pub async fn coordinator(host: Arc<CoordinatorHost>, ledger: Ledger) -> Result {
 async fn one_life(host: &CoordinatorHost, ledger: &Ledger, life: u64) -> anyhow::Result<RunOutcome> {
     let store = host.store()?;
     let begun = host.begun(&store);
+    let mut plan = host.plan.clone();
+    plan.fleet.remote = host.remote.load(Ordering::Relaxed);
     if let Some((run, kept)) = &begun {
         let broken = judge::acknowledged(run, kept, ledger)?;
         ledger.facts().broken.extend(broken);
@@ -163,17 +167,17 @@ async fn one_life(host: &CoordinatorHost, ledger: &Ledger, life: u64) -> anyhow:
     let (_end, ended) = watch::channel(false);
     let serving = rpc::serve(vec![Door::Simulated(streams)], Arc::clone(&shared), until(ended));
     let server = tokio::spawn(async move { serving.await.map_err(|e| e.to_string()) });
-    let fleet = Fleet::new(Default::default(), host.plan.fleet.remote, inbox, clock.clone());
+    let fleet = Fleet::new(Default::default(), plan.fleet.remote, inbox, clock.clone());
     let (_stop, stop) = watch::channel(0u8);
     let mut ui = SimUi { ledger: ledger.clone(), trial: 0 };
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line = ["simulated".to_owned()];
     let outcome = match begun {
         Some((run, kept)) => {
-            let opened = Opened::again(host.plan.clone(), run, kept)?;
+            let opened = Opened::again(plan, run, kept)?;
             Ok(run::resume(opened, &command_line, means).await)
         }
-        None => run::run(host.plan.clone(), id, (KeptCommand::default(), &command_line), means).await,
+        None => run::run(plan, id, (KeptCommand::default(), &command_line), means).await,
     };
     if server.is_finished() {
         ledger.tell(format!("the server ended: {:?}", server.await));

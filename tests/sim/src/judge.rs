@@ -17,12 +17,13 @@ use anyhow::Context;
 use common::disk::Disk;
 use common::ids::{AgentName, Digest, Epoch, Seq, TrialId};
 use common::trace::segment::{Block, scan};
+use common::validity::ReasonKind;
 use coordinator::kept::{KeptRun, KeptTrial};
 use coordinator::store::{RunStore, Store};
 use serde_json::Value;
 
 use crate::hosts::{AgentHost, CoordinatorHost, SPOOL, result};
-use crate::ledger::{Facts, Ledger, Sent};
+use crate::ledger::{Cause, Excuse, Facts, Ledger, Sent};
 
 /// What was found at the end of a run.
 #[derive(Debug, Default)]
@@ -169,9 +170,10 @@ pub fn judge(
             .broken
             .push(format!("a trace of trial {trial} arrival {index}, a trial that is not on record"));
     }
+    judged.broken.extend(lost_for_nothing(&facts));
     judged.broken.extend(stored_twice(host, &run));
     judged.broken.extend(sends(&facts));
-    judged.broken.extend(whole(host, &kept, &facts.full));
+    judged.broken.extend(whole(host, &kept));
     Ok(judged)
 }
 
@@ -298,18 +300,15 @@ impl Case<'_> {
             return;
         };
         let verdict = reported["summary"]["validity"]["verdict"].as_str().unwrap_or_default();
-        let of_lossy = |agent: &Value| {
-            agent
-                .as_str()
-                .and_then(|a| a.parse().ok())
-                .is_some_and(|a: AgentName| self.facts.full.contains(&a))
-        };
-        let reasons = reported["summary"]["validity"]["reasons"].as_array().cloned().unwrap_or_default();
-        let is_again = |t: &Value| t["rerun_of"] == number;
-        let again = report["trials"].as_array().is_some_and(|all| all.iter().any(is_again));
-        let unsaid = reasons.iter().find(|r| r["verdict"] == "invalid" && !of_lossy(&r["agent"]));
-        if let (false, Some(reason)) = (again, unsaid) {
-            judged.broken.push(format!("trial {number} is invalid, and was not sent again: {reason}"));
+        let again = |t: &Value| t["rerun_of"] == number;
+        if report["trials"].as_array().is_some_and(|all| all.iter().any(again)) {
+            judged.broken.extend(self.disturbed_for_nothing());
+        } else if verdict != "valid" {
+            let reasons = reported["summary"]["validity"]["reasons"].as_array().cloned().unwrap_or_default();
+            let unsaid = reasons.iter().filter(|reason| !self.is_excused(reason));
+            judged
+                .broken
+                .extend(unsaid.map(|r| format!("trial {number} is {verdict}, and was not sent again: {r}")));
         }
         if made_up > 0 && verdict != "invalid" {
             judged
@@ -318,10 +317,39 @@ impl Case<'_> {
         }
     }
 
+    /// From its first request to its seal, in true time.
+    fn span(&self) -> (u64, u64) {
+        let at = self.facts.sent.iter().filter(|s| s.epoch == self.trial.epoch).map(|s| s.at_ns);
+        let sealed = self.facts.sealed.get(&self.trial.planned.trial).copied().unwrap_or(u64::MAX);
+        (at.min().unwrap_or(sealed), sealed)
+    }
+
+    /// Whether a trial may stand although it is not valid: it says what is wrong, and that would be so again.
+    fn is_excused(&self, reason: &Value) -> bool {
+        let message = reason["message"].as_str().unwrap_or_default();
+        let Some(agent) = reason["agent"].as_str().and_then(|a| a.parse::<AgentName>().ok()) else {
+            return false;
+        };
+        let excuse = |excuse| self.facts.is_excused(excuse, &agent, self.span());
+        (message.contains("its spool lost") && excuse(Excuse::Lossy))
+            || (message.contains("did not arrive within") && excuse(Excuse::Late))
+            || ((reason["kind"] == "generator_failure" || message.contains("their fate unknown"))
+                && (excuse(Excuse::Lossy) || excuse(Excuse::Late)))
+    }
+
+    /// A trial that was sent again, although nothing had happened.
+    fn disturbed_for_nothing(&self) -> Option<String> {
+        let (from, to) = self.span();
+        let before = from.saturating_sub(EFFECT_NS);
+        let is = |c: &Cause| c.from_ns <= to && c.to_ns >= before;
+        (!self.facts.causes.iter().any(is))
+            .then(|| format!("trial {} was sent again, and nothing had happened", self.number()))
+    }
+
     /// Why a trace should not have been made up, if it should not.
     fn made_up_wrongly(&self, line: &Line, index: u64, sent: Option<&Sent>) -> Option<String> {
         let agent: AgentName = line.agent.parse().ok()?;
-        let lossy = self.facts.full.contains(&agent);
+        let lossy = self.facts.is_excused(Excuse::Lossy, &agent, self.span());
         if !lossy && (line.message.contains("which is not so") || line.message.contains("are not complete")) {
             return Some(format!("its trace is made up ({}), and the agent was there", line.message));
         }
@@ -333,11 +361,27 @@ impl Case<'_> {
             return Some("its trace is made up, and the agent's disk holds it".to_owned());
         }
         // A process that lives knows the fate of all that it sent.
-        let began = self.facts.sent.iter().filter(|s| s.epoch == self.trial.epoch).map(|s| s.at_ns).min()?;
-        let crashed = self.facts.crashes.iter().any(|(who, at)| *who == agent && *at >= began);
+        let (began, sealed) = self.span();
+        let crashed =
+            self.facts.crashes.iter().any(|(who, at)| *who == agent && (began..=sealed).contains(at));
         (sent.is_some() && !crashed && !lossy)
             .then(|| "its trace is made up, and the agent that sent it lived on".to_owned())
     }
+}
+
+/// So long after something was done an agent may be taken for lost: lease and margin, and to come back again.
+const EFFECT_NS: u64 = 45_000_000_000;
+
+/// Nobody is taken for lost unless something was done.
+fn lost_for_nothing(facts: &Facts) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (agent, epoch, at) in &facts.lost {
+        if !facts.is_excused(Excuse::Lost, agent, (at.saturating_sub(EFFECT_NS), *at)) {
+            broken
+                .push(format!("agent {agent} was taken for lost in epoch {epoch}, and nothing had happened"));
+        }
+    }
+    broken
 }
 
 /// What was delivered twice is stored once: whoever makes the index anew must not find it twice.
@@ -395,7 +439,7 @@ fn sends(facts: &Facts) -> Vec<String> {
 }
 
 /// Every planned trial was sent to its end, with the schedule that it always has.
-fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> Vec<String> {
+fn whole(host: &CoordinatorHost, kept: &KeptRun) -> Vec<String> {
     let mut broken = Vec::new();
     for planned in &host.plan.trials {
         let mut tries: Vec<&KeptTrial> =
@@ -408,10 +452,8 @@ fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> 
         }
         match tries.last() {
             None => broken.push(format!("trial {} was never sent", planned.trial)),
-            // Plainly invalid: an agent that was there could not keep its traces. Whether to send it again is the operator's
-            // to say.
-            Some(last)
-                if last.findings.iter().all(|f| f.agent.as_ref().is_some_and(|a| full.contains(a))) => {}
+            // Plainly invalid, and why is judged with the trial.
+            Some(last) if !last.agents.iter().any(|agent| agent.lost) && stands(last) => {}
             Some(last) => {
                 broken.push(format!(
                     "the last try of trial {} is disturbed: {:?}",
@@ -435,6 +477,11 @@ fn whole(host: &CoordinatorHost, kept: &KeptRun, full: &BTreeSet<AgentName>) -> 
         }
     }
     broken
+}
+
+/// All that is wrong with it is that agents which were there could not keep or bring traces: that would be so again.
+fn stands(trial: &KeptTrial) -> bool {
+    trial.findings.iter().all(|finding| finding.kind == ReasonKind::AgentLost)
 }
 
 /// A digest of all that happened.

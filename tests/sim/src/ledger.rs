@@ -1,6 +1,6 @@
 //! What really happened, as nobody in the fleet can know: every send, every answer of the engine, every process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,6 +77,43 @@ pub struct Spooling {
     pub spool: Arc<Spool>,
 }
 
+/// What may follow from something that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excuse {
+    /// An agent may be taken for lost.
+    Lost,
+    /// An agent may lose traces.
+    Lossy,
+    /// Traces may be late.
+    Late,
+}
+
+/// Something that was done, from when to when, in true time.
+#[derive(Debug, Clone)]
+pub struct Cause {
+    /// To whom; none is the coordinator.
+    pub agent: Option<AgentName>,
+    /// From then on.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
+    /// What may follow.
+    pub excuse: Excuse,
+}
+
+impl Facts {
+    /// Whether something was done that may have led to this for this agent, at some time between.
+    pub fn is_excused(&self, excuse: Excuse, agent: &AgentName, (from_ns, to_ns): (u64, u64)) -> bool {
+        let is = |cause: &Cause| {
+            cause.excuse == excuse
+                && cause.agent.as_ref().is_none_or(|of| of == agent)
+                && cause.from_ns <= to_ns
+                && cause.to_ns >= from_ns
+        };
+        self.causes.iter().any(is)
+    }
+}
+
 /// How a coordinator's process ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -107,8 +144,8 @@ pub struct Facts {
     pub drained: BTreeMap<(AgentName, Epoch), u64>,
     /// What is known to be on an agent's disk after a crash: positions of a try.
     pub survived: BTreeMap<(AgentName, TrialId, Epoch), Vec<u64>>,
-    /// Agents whose disk was full, or took nothing any more: they may have lost traces, and said so.
-    pub full: BTreeSet<AgentName>,
+    /// What was done, and what it may excuse.
+    pub causes: Vec<Cause>,
     /// When agents' processes were ended, in true time.
     pub crashes: Vec<(AgentName, u64)>,
     /// The coordinator's process has ended by itself.

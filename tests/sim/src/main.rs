@@ -112,11 +112,23 @@ fn seeds(options: &Options, until_one_fails: bool) -> Table {
         let failed = !found.broken.is_empty();
         report(seed, &found, options);
         table.add(seed, found);
+        if table.seeds() % SAY_EVERY == 0 {
+            eprintln!("sim: {} of {} seeds, {} failed", table.seeds(), options.seeds, table.failed().len());
+        }
         if failed && (options.first || until_one_fails) {
             break;
         }
     }
-    workers.end();
+    let all_well = workers.end();
+    let whole = table.seeds() == options.seeds;
+    if !whole && !(options.first || until_one_fails) || !all_well && whole {
+        eprintln!(
+            "sim: a process that runs seeds ended early; {} of {} are there",
+            table.seeds(),
+            options.seeds
+        );
+        std::process::exit(3);
+    }
     table
 }
 
@@ -135,6 +147,9 @@ fn break_all(options: &Options) -> ExitCode {
     }
     if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// Seeds from one line about the progress to the next.
+const SAY_EVERY: u64 = 500;
 
 const BEGIN: &str = "<!-- make sim writes from here -->";
 const END: &str = "<!-- make sim: to here -->";
@@ -205,12 +220,27 @@ impl Workers {
         }
     }
 
-    fn end(self) {
+    /// Ends those that still run. Whether the others ended well.
+    fn end(self) -> bool {
         drop(self.lines);
+        let mut well = true;
         for mut child in self.children {
-            let _ = child.kill();
-            let _ = child.wait();
+            // One that has closed its output is about to end by itself.
+            for _ in 0..20 {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            match child.try_wait() {
+                Ok(Some(status)) => well &= status.success(),
+                _ => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+            }
         }
+        well
     }
 }
 

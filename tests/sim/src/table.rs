@@ -10,6 +10,8 @@ use crate::world::Found;
 #[derive(Debug, Default)]
 pub struct Table {
     seeds: u64,
+    /// Of them, those in which every fault came too late.
+    undisturbed: u64,
     failed: Vec<u64>,
     arrivals: u64,
     unknown: u64,
@@ -46,6 +48,7 @@ impl Table {
         if !found.broken.is_empty() {
             self.failed.push(seed);
         }
+        self.undisturbed += u64::from(found.done.is_empty());
         self.arrivals += found.arrivals;
         self.unknown += found.unknown;
         self.seconds += found.seconds;
@@ -54,6 +57,11 @@ impl Table {
         let agents: BTreeSet<_> =
             found.done.iter().filter_map(|(what, _, of)| Some((what.clone(), (*of)?))).collect();
         agents.into_iter().for_each(|key| *self.by_agent.entry(key).or_default() += 1);
+    }
+
+    /// Seeds so far.
+    pub fn seeds(&self) -> u64 {
+        self.seeds
     }
 
     /// Seeds in which something did not hold.
@@ -74,9 +82,10 @@ impl Table {
         let hours = self.seconds as f64 / 3600.0;
         let _ = writeln!(
             text,
-            "\n{} seeds, {hours:.1} hours of virtual time, {} arrivals, each with one trace; {} of unknown fate, said so. \
-             Seeds that failed: {}.",
+            "\n{} seeds ({} of them without a fault), {hours:.1} hours of virtual time, {} arrivals, each with one trace; \
+             {} of unknown fate, said so. Seeds that failed: {}.",
             self.seeds,
+            self.undisturbed,
             self.arrivals,
             self.unknown,
             self.failed.len()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::disk::SimDisk;
@@ -17,7 +17,7 @@ use crate::clock::SimClock;
 use crate::faults::{Fault, Planned, draw};
 use crate::hosts::{self, AgentHost, CoordinatorHost};
 use crate::judge;
-use crate::ledger::{AgentDoing, Doing, Ended, Ledger};
+use crate::ledger::{AgentDoing, Cause, Doing, Ended, Excuse, Ledger};
 use crate::plan;
 
 /// Of virtual time between two looks at everything.
@@ -98,13 +98,13 @@ pub fn run(seed: u64, out: &Path, undisturbed: bool) -> Found {
 pub fn run_with(seed: u64, agents: usize, faults: Vec<Planned>, out: &Path) -> Found {
     common::simulated::simulate();
     let mut random = Seed(seed).stream("world");
-    let mut clock = |number: u64| {
+    // Up to 400 s ahead of each other, or behind.
+    let mut clock = || {
         let offset = 1_000_000_000_000 + random.below(400_000_000_000);
-        let ppm = random.below(401) as i64 - 200;
-        Arc::new(if number == 0 { SimClock::new(1_000_000_000_000, 0) } else { SimClock::new(offset, ppm) })
+        Arc::new(SimClock::new(offset, random.below(401) as i64 - 200))
     };
-    let coordinator_clock = clock(0);
-    let clocks: Vec<_> = (1..=agents as u64).map(clock).collect();
+    let coordinator_clock = clock();
+    let clocks: Vec<_> = (0..agents).map(|_| clock()).collect();
     run_on(seed, faults, out, coordinator_clock, clocks)
 }
 
@@ -128,6 +128,7 @@ pub fn run_on(
         index: MemoryIndex::default(),
         clock: coordinator_clock,
         slow_ns: Arc::new(AtomicU64::new(0)),
+        remote: AtomicUsize::new(plan.fleet.remote),
         plan,
         seed: Seed(seed),
         lives: AtomicU64::new(0),
@@ -228,8 +229,14 @@ impl World<'_> {
                 self.found.broken.push(format!("resumed {MOST_RESUMES} times, and still: {e}"));
                 true
             }
-            Ended::Failed(_) => {
+            Ended::Failed(e) => {
                 self.resumes += 1;
+                // Of the agents, these are there: the operator wants no more.
+                if let Some((joined, _)) = e.split_once(" of ").filter(|_| e.contains("agents joined within"))
+                {
+                    let joined = joined.parse().unwrap_or(0).max(1);
+                    self.coordinator.remote.store(joined, Ordering::Relaxed);
+                }
                 self.ledger.doing(Doing::Down, 0);
                 self.at(OPERATOR, Todo::Start(COORDINATOR.into()));
                 false
@@ -309,10 +316,13 @@ impl World<'_> {
         }
         self.told(format!("{fault:?} while {doing:?}, {of:?}"));
         self.found.done.push((fault.name().to_owned(), doing, of));
+        for (excuse, lasts_ms) in fault.excuses() {
+            let agent = fault.agent().filter(|_| !fault.is_of_all()).map(|a| self.agents[a].name.clone());
+            self.excuse(agent, excuse, lasts_ms);
+        }
         match *fault {
             Fault::KillAgent { agent, power, down_ms } => self.kill_agent(agent, power, down_ms),
             Fault::FuseAgent { agent, changes, down_ms } => {
-                self.ledger.facts().full.insert(self.agents[agent].name.clone());
                 self.agents[agent].disk.set_fuse(changes);
                 self.fuses.insert(self.name(agent), down_ms);
             }
@@ -335,10 +345,7 @@ impl World<'_> {
             }
             Fault::SlowLink { agent, latency_ms, lasts_ms } => self.slow(agent, latency_ms, lasts_ms),
             Fault::SlowStore { each_ms, lasts_ms } => self.slow_store(each_ms, lasts_ms),
-            Fault::FullSpool { agent, lasts_ms } => {
-                self.ledger.facts().full.insert(self.agents[agent].name.clone());
-                self.fill(self.agents[agent].disk.clone(), lasts_ms);
-            }
+            Fault::FullSpool { agent, lasts_ms } => self.fill(self.agents[agent].disk.clone(), lasts_ms),
             Fault::FullStore { lasts_ms } => self.fill(self.coordinator.disk.clone(), lasts_ms),
             Fault::StepWall { host, by_s } => {
                 let clocks =
@@ -348,6 +355,12 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    fn excuse(&mut self, agent: Option<AgentName>, excuse: Excuse, lasts_ms: u64) {
+        let from_ns = self.now_ns();
+        let to_ns = from_ns.saturating_add(lasts_ms * 1_000_000);
+        self.ledger.facts().causes.push(Cause { agent, from_ns, to_ns, excuse });
     }
 
     fn fill(&mut self, disk: SimDisk, lasts_ms: u64) {
@@ -389,8 +402,17 @@ impl World<'_> {
             }
             self.told(format!("the power of {host} goes"));
             match number {
-                Some(agent) => self.kill_agent(agent, true, down_ms),
-                None => self.kill_coordinator(true, false, down_ms),
+                Some(agent) => {
+                    let name = Some(self.agents[agent].name.clone());
+                    self.excuse(name.clone(), Excuse::Lossy, 0);
+                    self.excuse(name, Excuse::Lost, down_ms);
+                    self.kill_agent(agent, true, down_ms);
+                }
+                None => {
+                    self.excuse(None, Excuse::Lost, down_ms);
+                    self.excuse(None, Excuse::Late, down_ms);
+                    self.kill_coordinator(true, false, down_ms);
+                }
             }
         }
     }

@@ -61,13 +61,31 @@ impl Sending<'_, '_> {
         if self.agents.is_empty() {
             bail!("{gone}; no agent is left, and the run ends here");
         }
-        let reruns = left.reruns + 1;
+        // One that was called off has been sent by nobody, and every time at least one agent fewer is left.
+        let reruns = left.reruns + u32::from(sealed);
         if reruns > MOST_RERUNS {
             bail!("{gone}; trial {sent} was sent {reruns} times, and the run ends here");
         }
         let by = self.agents.len();
         self.means.ui.note(&format!("{gone}; the trial is sent again by the {by} left"));
         Ok(Left { last: if sealed { Some(sent) } else { left.last }, reruns, ..left })
+    }
+
+    /// Agents may be lost between two trials, too: the next one is for those that are there.
+    ///
+    /// # Errors
+    /// When nobody is.
+    pub(super) fn leave_out_who_is_gone(&mut self) -> anyhow::Result<()> {
+        let gone = told(&self.gone("it is not heard of any more"), |_| false);
+        if !gone.is_empty() {
+            let members = self.means.fleet.registry().members();
+            self.agents.retain(|agent| members.contains_key(agent));
+            if self.agents.is_empty() {
+                bail!("{gone}; no agent is left, and the run ends here");
+            }
+            self.means.ui.note(&format!("{gone}; the {} left go on", self.agents.len()));
+        }
+        Ok(())
     }
 
     /// Agents that are to send and are no members any more.

@@ -9,7 +9,7 @@ use common::ids::{AgentName, Epoch};
 use common::validity::{Reason, ReasonKind};
 
 use super::Sending;
-use crate::fleet::ToAgent;
+use crate::fleet::{Change, ToAgent};
 use crate::kept::KeptTrial;
 use crate::store::RunEvent;
 use crate::sweep::PlannedTrial;
@@ -19,34 +19,60 @@ use crate::trial::seal::{self, Stored};
 /// How long the last traces of agents that are drained may take to arrive.
 pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
+/// Agents whose last traces did not come, each with the reason.
+#[derive(Debug, Default)]
+pub(super) struct NotArrived {
+    /// They are gone.
+    pub(super) lost: BTreeMap<AgentName, String>,
+    /// They are there, and would be as late another time.
+    pub(super) late: BTreeMap<AgentName, String>,
+}
+
 impl Sending<'_, '_> {
-    /// Waits for the traces that agents say they have. Gives those whose traces do not come, with the reason.
-    pub(super) async fn arrive(
-        &self,
-        drained: &BTreeMap<AgentName, DrainReport>,
-    ) -> BTreeMap<AgentName, String> {
-        // One deadline for all: what keeps one agent's traces, such as a full disk here, keeps those of every other.
+    /// Waits for the traces that agents say they have: for those of each until it is lost, and for all of them no longer
+    /// than [`COLLECT_WITHIN`]. What keeps one agent's, such as a full disk here, keeps those of every other.
+    pub(super) async fn arrive(&mut self, drained: &BTreeMap<AgentName, DrainReport>) -> NotArrived {
+        let ingest = self.run.ingest.clone();
+        let mut waiting: BTreeMap<&AgentName, &DrainReport> = drained.iter().collect();
+        let mut missing = NotArrived::default();
         let deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
-        let mut late = BTreeMap::new();
-        for (agent, report) in drained {
-            let arrived = self.run.ingest.wait_for(agent, report.incarnation, report.next_seq);
-            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
-                late.insert(agent.clone(), format!("its traces did not arrive within {COLLECT_WITHIN:?}"));
+        loop {
+            waiting.retain(|agent, report| ingest.mark(agent, report.incarnation) < report.next_seq);
+            let Some((agent, report)) = waiting.first_key_value().map(|(agent, report)| (*agent, *report))
+            else {
+                return missing;
+            };
+            tokio::select! {
+                arrived = ingest.wait_for(agent, report.incarnation, report.next_seq) => {
+                    if let Err(e) = arrived {
+                        missing.late.insert(agent.clone(), e.to_string());
+                        waiting.remove(agent);
+                    }
+                }
+                change = self.means.fleet.next() => if let Change::Lost(agent, reason) = change
+                    && waiting.remove(&agent).is_some()
+                {
+                    missing.lost.insert(agent, reason);
+                },
+                () = tokio::time::sleep_until(deadline) => {
+                    let why = format!("its traces did not arrive within {COLLECT_WITHIN:?}");
+                    missing.late.extend(waiting.keys().map(|agent| ((*agent).clone(), why.clone())));
+                    return missing;
+                }
             }
         }
-        late
     }
 
-    /// Takes no more traces of a trial, and writes those that cannot come any more. Gives what is wrong.
+    /// Takes no more traces of a trial, and writes those that cannot come any more. Gives what is wrong, `reasons` among
+    /// it.
     pub(super) async fn seal(
         &mut self,
         planned: &PlannedTrial,
         epoch: Epoch,
         assigned: &Assigned,
         drained: BTreeMap<AgentName, DrainReport>,
-        lost: &BTreeMap<AgentName, String>,
+        mut reasons: BTreeMap<AgentName, String>,
     ) -> anyhow::Result<BTreeMap<AgentName, String>> {
-        let mut reasons = lost.clone();
         self.means.shared.open_trial(None);
         let trial = (planned.trial, epoch);
         let stored = self.stored(planned, epoch, assigned)?;

@@ -29,6 +29,8 @@ type AllHeld = BTreeMap<AgentName, Vec<Held>>;
 enum Heard {
     Said(AgentName, CollectReport),
     Nothing,
+    /// One of the agents that are asked is lost.
+    Lost(AgentName, String),
     /// The operator wants an end.
     Stopped,
 }
@@ -68,6 +70,7 @@ impl Sending<'_, '_> {
         while !waiting.is_empty() {
             match self.hear(&order, &waiting).await? {
                 Heard::Stopped => return Ok(None),
+                Heard::Lost(agent, reason) => bail!(away(&agent, &reason)),
                 Heard::Said(agent, report) if waiting.remove(&agent) => {
                     let slice = assigned.agents.get(&agent).map_or(0, |part| part.slice.len() as u64);
                     check(&report, slice).with_context(|| format!("agent {agent}"))?;
@@ -86,17 +89,26 @@ impl Sending<'_, '_> {
     async fn fetch(&mut self, open: &KeptTrial, held: AllHeld) -> anyhow::Result<bool> {
         let order = self.order_to_collect(open);
         let (agents, ingest) = (held.keys().cloned().collect(), self.run.ingest.clone());
+        let behind = {
+            let ingest = ingest.clone();
+            move |agent: &AgentName, h: &Held| ingest.mark(agent, h.incarnation) < h.next_seq
+        };
         let arrived = arrived(ingest, held.clone());
         tokio::pin!(arrived);
         let deadline = self.means.clock.monotonic() + Nanos(COLLECT_WITHIN.as_nanos() as u64);
         loop {
             tokio::select! {
                 stored = &mut arrived => return Ok(stored.map(|()| true)?),
-                heard = self.hear(&order, &agents) => if matches!(heard?, Heard::Stopped) { return Ok(false) },
+                heard = self.hear(&order, &agents) => match heard? {
+                    Heard::Stopped => return Ok(false),
+                    // All that it holds may be here already.
+                    Heard::Lost(agent, reason) if held[&agent].iter().any(|h| behind(&agent, h)) => {
+                        bail!(away(&agent, &reason))
+                    }
+                    _ => {}
+                },
             }
             if self.means.clock.monotonic() >= deadline {
-                let ingest = &self.run.ingest;
-                let behind = |agent: &AgentName, h: &Held| ingest.mark(agent, h.incarnation) < h.next_seq;
                 let missing = held.iter().filter(|(agent, held)| held.iter().any(|h| behind(agent, h)));
                 bail!(
                     "traces of trial {} did not all arrive within {COLLECT_WITHIN:?} from {}; see their logs, and resume again: what came stays",
@@ -123,7 +135,7 @@ impl Sending<'_, '_> {
             Change::Joined(agent) if agents.contains(&agent) => {
                 means.fleet.tell(&agent, ToAgent::Collect(order.clone()));
             }
-            Change::Lost(agent, reason) => bail!("agent {agent}: {reason}; resume again when it is back"),
+            Change::Lost(agent, reason) if agents.contains(&agent) => return Ok(Heard::Lost(agent, reason)),
             _ => {}
         }
         Ok(Heard::Nothing)
@@ -132,6 +144,10 @@ impl Sending<'_, '_> {
     fn order_to_collect(&self, open: &KeptTrial) -> CollectOrder {
         CollectOrder { run: self.run.store.id().clone(), trial: open.planned.trial, epoch: open.epoch }
     }
+}
+
+fn away(agent: &AgentName, reason: &str) -> String {
+    format!("agent {agent}: {reason}; resume again when it is back")
 }
 
 fn is_of(report: &CollectReport, run: &RunId, order: &CollectOrder) -> bool {

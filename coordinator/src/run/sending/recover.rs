@@ -87,6 +87,12 @@ impl Sending<'_, '_> {
             .ui
             .note(&format!("recover      trial {number} was under way; collecting what was spooled"));
         self.take_traces_of(number, open.epoch, &assigned);
+        // Before the seal: an agent that is not there may still send what is of this trial. It may come meanwhile.
+        let members = self.means.fleet.registry().members();
+        let absent = names.into_iter().filter(|name| !members.contains_key(name)).collect();
+        if !self.let_leases_end(&absent, since).await? {
+            return Ok(false);
+        }
         let Some(there) = self.collect(&open, &assigned).await? else { return Ok(false) };
         self.means.shared.open_trial(None);
         let stored = self.stored(&open.planned, open.epoch, &assigned)?;
@@ -113,12 +119,11 @@ impl Sending<'_, '_> {
             format!("the coordinator was lost during the trial; of {lost} requests nobody knows the fate"),
         )];
         self.analyse(KeptTrial { agents, findings, ..open })?;
-        let absent = names.into_iter().filter(|name| !there.contains(name)).collect();
-        self.let_leases_end(&absent, since).await
+        Ok(true)
     }
 
-    /// Waits until agents that are not there, and may live on elsewhere, send nothing more: their load must not be in
-    /// the next trial. False when the operator wants an end.
+    /// Waits until agents that are not there, and may live on elsewhere, send nothing more: their load must be
+    /// neither in the next trial nor in this one after its seal. False when the operator wants an end.
     async fn let_leases_end(&mut self, absent: &BTreeSet<AgentName>, since: Nanos) -> anyhow::Result<bool> {
         let left = until_lost(LEASE, since, self.means.clock.boottime());
         if absent.is_empty() || left == Nanos::ZERO {
