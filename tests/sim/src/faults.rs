@@ -218,7 +218,7 @@ pub const NEVER_MS: u64 = 100_000_000;
 fn fault(random: &mut Stream, agents: usize) -> Fault {
     let agent = random.below(agents as u64) as usize;
     // One agent in three to five may stay away.
-    let stays_away = agent == 0 && random.below(6) == 0;
+    let stays_away = agent == 0 && random.below(2) == 0;
     let down_ms = if stays_away { NEVER_MS } else { 200 + random.below(25_000) };
     match random.below(18) {
         0 | 1 => Fault::KillAgent { agent, power: false, down_ms },
