@@ -11,7 +11,7 @@ use crate::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use crate::plan::Api;
 use crate::telemetry::series::{self, Frame};
 use crate::trace::segment::{Block, BlockHeader, BlockOrigin, FILE_MAGIC, scan};
-use crate::trace::{Channel, ContentEvent, Failure, FailureKind, Trace, Unsent};
+use crate::trace::{Channel, ContentEvent, Failure, FailureKind, Outline, Trace, Unsent};
 use crate::workload::Workload;
 
 /// One check.
@@ -201,10 +201,20 @@ pub const SEGMENT: Target = Target {
     },
 };
 
+/// Both ways to read the column of clocks say the same, also that it cannot be read.
+pub(crate) fn outlines_are_those_of_the_clocks(block: &Block) {
+    let mut outlines = Vec::new();
+    let read = block.outlines(|outline, gaps| outlines.push((outline, gaps.to_vec())));
+    let Ok(clocks) = block.clocks() else { return assert!(read.is_err()) };
+    let expected = clocks.iter().map(|c| (Outline::from(c), c.chunk_gaps().map(|gap| gap.0).collect()));
+    assert!(read.is_ok() && outlines == expected.collect::<Vec<(Outline, Vec<u64>)>>());
+}
+
 /// What can be read of a block is what it says, and is written and read again as it was.
 fn block_is_sound(block: &Block) {
     let count = block.header().count as usize;
     assert!(block.clocks().is_ok_and(|c| c.len() == count) || block.clocks().is_err());
+    outlines_are_those_of_the_clocks(block);
     assert!(block.facts().is_ok_and(|c| c.len() == count) || block.facts().is_err());
     let Ok(traces) = block.traces() else { return };
     assert_eq!(traces.len(), count);

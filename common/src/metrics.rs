@@ -7,7 +7,7 @@
 
 use crate::ids::Nanos;
 use crate::slo::{SloMetric, SloSet};
-use crate::trace::{Channel, Clocks, Facts, FailureKind, ItlEvidence, Outcome, Trace};
+use crate::trace::{Channel, Clocks, Facts, FailureKind, ItlEvidence, Outcome, Outline, Trace};
 
 /// Time per output token, kept as the two numbers it is made of, so that it is held against a limit exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Tpot {
 
 /// What the clocks of one request say. `None` is undefined by the table of the specification, section 1.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestMetrics<'a> {
+pub struct RequestMetrics {
     /// First content − scheduled. None without content.
     pub ttft: Option<Nanos>,
     /// First content − written. None without content.
@@ -57,15 +57,21 @@ pub struct RequestMetrics<'a> {
     /// `written`, so that a wait in the client is not charged to the network. None without an engine time, and for a
     /// failure: what ended it need not be in the engine's time.
     pub engine_overhead: Option<Nanos>,
-    clocks: &'a Clocks,
+    outline: Outline,
     itl_proven: bool,
 }
 
-impl<'a> RequestMetrics<'a> {
+impl RequestMetrics {
     /// The metrics of a request. Its text is not needed, so that a re-analysis can leave it on disk.
     #[must_use]
-    pub fn of(clocks: &'a Clocks, facts: &Facts) -> Self {
-        let (first, last) = (clocks.first_content(), clocks.last_content());
+    pub fn of(clocks: &Clocks, facts: &Facts) -> Self {
+        Self::of_outline(clocks.into(), facts)
+    }
+
+    /// The same, of a request whose content events stay packed.
+    #[must_use]
+    pub fn of_outline(clocks: Outline, facts: &Facts) -> Self {
+        let (first, last) = (clocks.first_content, clocks.last_content);
         let waited = facts.waited_for_permit;
         let after_schedule = clocks.released.map(|r| r.since(clocks.scheduled));
         let engine_time = facts.engine_time.total();
@@ -80,39 +86,28 @@ impl<'a> RequestMetrics<'a> {
             tpot: first.zip(last).zip(facts.output_tokens.count).and_then(|((f, l), n)| tpot(f, l, n)),
             engine_time,
             engine_overhead: served.zip(engine_time).map(|(served, engine)| served.since(engine)),
-            clocks,
+            outline: clocks,
             itl_proven: facts.itl_evidence == ItlEvidence::Proven,
         }
     }
 
     /// The metrics of a whole trace.
     #[must_use]
-    pub fn of_trace(trace: &'a Trace) -> Self {
+    pub fn of_trace(trace: &Trace) -> Self {
         Self::of(&trace.clocks, &trace.facts)
     }
 
     /// First event with visible text in `channel` − scheduled. None where the request had no such channel.
     #[must_use]
     pub fn first_in(&self, channel: Channel) -> Option<Nanos> {
-        self.clocks.first_in(channel).map(|at| at.since(self.clocks.scheduled))
+        self.outline.first_in(channel).map(|at| at.since(self.outline.scheduled))
     }
 
-    /// Gaps between consecutive content events: none with fewer than two. A gap inside one read is 0.
-    pub fn chunk_gaps(&self) -> impl Iterator<Item = Nanos> + 'a {
-        let content: &'a [_] = &self.clocks.content;
-        content.iter().zip(content.iter().skip(1)).map(|(earlier, later)| later.at.since(earlier.at))
-    }
-
-    /// Inter-token latencies: the chunk gaps of a request whose evidence proves one token for every content event;
-    /// empty for any other.
-    pub fn itl_gaps(&self) -> impl Iterator<Item = Nanos> + 'a {
-        self.chunk_gaps().take(if self.itl_proven { usize::MAX } else { 0 })
-    }
-
-    /// The largest inter-token latency. None without proof or with fewer than two content events.
+    /// The largest inter-token latency: of the chunk gaps of a request whose evidence proves one token for every
+    /// content event. None without proof or with fewer than two content events.
     #[must_use]
     pub fn largest_itl(&self) -> Option<Nanos> {
-        self.itl_gaps().max()
+        self.outline.largest_gap.filter(|_| self.itl_proven)
     }
 
     /// Whether its chunk gaps are proven to be inter-token latencies.
@@ -124,13 +119,19 @@ impl<'a> RequestMetrics<'a> {
     /// Content events of the request.
     #[must_use]
     pub fn content_events(&self) -> u64 {
-        self.clocks.content.len() as u64
+        self.outline.content_events
+    }
+
+    /// The instants that they come from.
+    #[must_use]
+    pub fn outline(&self) -> &Outline {
+        &self.outline
     }
 
     /// When it ended.
     #[must_use]
     pub fn finished(&self) -> Nanos {
-        self.clocks.finished
+        self.outline.finished
     }
 
     /// The metric that an objective limits, in seconds.

@@ -9,6 +9,7 @@ mod batches;
 mod interval;
 mod student;
 mod sums;
+mod tally;
 
 pub use batches::{
     BATCH_COUNTS, BATCH_LENGTH_IN_MEDIANS, Batching, MAX_LAG1, MIN_BEYOND_PERCENTILE, MIN_MISSED,
@@ -17,6 +18,7 @@ pub use batches::{
 };
 pub use interval::{Interval, NoInterval};
 pub use student::t_quantile;
+pub use tally::Tally;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,17 +40,37 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 /// interpolation touches one of those.
 #[must_use]
 pub fn percentile_with_infinite(sorted: &[f64], infinite: u64, p: f64) -> Option<Value> {
-    let n = sorted.len() as u64 + infinite;
+    let place = place(sorted.len() as u64 + infinite, p)?;
+    let at = |i: u64| usize::try_from(i).ok().and_then(|i| sorted.get(i)).copied();
+    Some(match (at(place.below), at(place.above)) {
+        (Some(low), Some(high)) => Value::Finite(place.between(low, high)),
+        _ => Value::Infinite,
+    })
+}
+
+/// Where a percentile lies: between two samples, which may be one.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    below: u64,
+    above: u64,
+    /// Of the way from the one to the other.
+    part: f64,
+}
+
+impl Place {
+    fn between(self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.part
+    }
+}
+
+/// Where the `p`-th percentile of `n` samples lies; none of none.
+fn place(n: u64, p: f64) -> Option<Place> {
     let last = n.checked_sub(1)?;
     let rank = p.clamp(0.0, 100.0) / 100.0 * last as f64;
     let (below, part) = (rank.floor(), rank - rank.floor());
-    let at = |i: u64| usize::try_from(i).ok().and_then(|i| sorted.get(i)).copied();
     let below = (below as u64).min(last);
     let above = if part > 0.0 { (below + 1).min(last) } else { below };
-    Some(match (at(below), at(above)) {
-        (Some(low), Some(high)) => Value::Finite(low + (high - low) * part),
-        _ => Value::Infinite,
-    })
+    Some(Place { below, above, part })
 }
 
 /// A number, or infinity because failures count as infinite. In JSON a number or the text `"inf"`.
@@ -147,29 +169,14 @@ impl Samples {
         &self.sorted
     }
 
-    /// The samples themselves, in ascending order.
-    #[must_use]
-    pub fn into_sorted(self) -> Vec<f64> {
-        self.sorted
-    }
-
     /// How they are distributed.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
         let n = self.sorted.len() as u64;
         let at = |p| percentile(&self.sorted, p);
-        Distribution {
-            n,
-            mean: (n > 0).then(|| self.sorted.iter().sum::<f64>() / n as f64),
-            p50: at(50.0),
-            p90: at(90.0),
-            p95: at(95.0),
-            p99: at(99.0),
-            p999: at(99.9),
-            max: self.sorted.last().copied(),
-            p99_thin: n < P99_SAMPLES,
-            p999_thin: n < P999_SAMPLES,
-        }
+        let mean = (n > 0).then(|| self.sorted.iter().sum::<f64>() / n as f64);
+        let percentiles = [at(50.0), at(90.0), at(95.0), at(99.0), at(99.9)];
+        Distribution { max: self.sorted.last().copied(), ..Distribution::from_parts(n, mean, percentiles) }
     }
 
     /// The 99th percentile when each of `failures` counts as a sample above all others.
@@ -184,6 +191,12 @@ impl Distribution {
     #[must_use]
     pub fn of(samples: Vec<f64>) -> Self {
         Samples::new(samples).distribution()
+    }
+
+    /// Without its largest sample.
+    fn from_parts(n: u64, mean: Option<f64>, [p50, p90, p95, p99, p999]: [Option<f64>; 5]) -> Self {
+        let (p99_thin, p999_thin) = (n < P99_SAMPLES, n < P999_SAMPLES);
+        Self { n, mean, p50, p90, p95, p99, p999, max: None, p99_thin, p999_thin }
     }
 }
 

@@ -8,18 +8,22 @@
 
 mod books;
 mod build;
+mod counts;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod gaps;
 mod in_flight;
 mod intervals;
 mod latency;
 mod queue;
+mod requests;
 mod saturation;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use build::Summariser;
+pub use gaps::Gaps;
 pub use intervals::Intervals;
 pub use latency::{LatencySeconds, P99WithFailures};
 pub use saturation::Saturation;

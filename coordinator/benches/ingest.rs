@@ -92,10 +92,12 @@ fn make() -> anyhow::Result<(Vec<Vec<Block>>, u64)> {
     let mut payload = 0;
     let mut agents = Vec::new();
     for number in 0..AGENTS {
-        let mut agent = Agent::new(number, AGENTS)?;
+        let mut agent = Agent::new(number, AGENTS, support::TOKENS)?;
         let mut blocks = Vec::with_capacity(BLOCKS);
         for _ in 0..BLOCKS {
-            let (block, bytes) = agent.block()?;
+            let traces = agent.traces();
+            let bytes = postcard::to_stdvec(&traces)?.len() as u64;
+            let block = agent.block(&traces)?;
             blocks.push(block);
             payload += bytes;
         }

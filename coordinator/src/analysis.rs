@@ -1,20 +1,25 @@
 //! From a sealed trial's stored traces to its summary and its lines of `traces.jsonl`, in one pass.
 
+mod reading;
+#[cfg(test)]
+mod tests;
+
 use std::io::Write;
 use std::path::Path;
 
-use common::metrics::RequestMetrics;
 use common::plan::ArrivalPlan;
 use common::slo::{SloMetric, SloSet};
-use common::summary::{Sample, Summariser, TrialInput};
-use common::trace::{Facts, OutputTokens, Text, TokenSource, Trace};
+use common::summary::{Gaps, Summariser, TrialInput};
+use common::trace::Facts;
 
+use crate::aside;
 use crate::kept::{KeptAgent, KeptRun, KeptTrial};
-use crate::report::{TraceRow, TrialReport, write_trace};
+use crate::report::TrialReport;
 use crate::retokenize::{Retokenizer, Uncountable};
-use crate::store::RunStore;
+use crate::store::{RunStore, Selection};
 use crate::sweep::PlannedTrial;
 use crate::trial::seal::{SealError, ledger};
+use reading::{Decoded, Reading};
 
 /// Why a trial cannot be analysed.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +47,24 @@ pub struct Lines<'a> {
 
 /// Summarises a sealed trial against `slos` and, where `lines` are wanted, writes a line for each trace. With a
 /// `tokenizer` the successes' texts are counted: what is unknown becomes that count, what is known is held against it.
-/// Without either the texts stay on disk. It waits for the disk.
+/// Without either the texts stay as they are stored. It waits for the disk, and keeps all processors busy.
 ///
 /// # Errors
 /// See [`AnalysisError`].
 pub fn analyse(
+    run: &RunStore,
+    kept: &KeptRun,
+    slos: &SloSet,
+    trial: &KeptTrial,
+    lines: Option<Lines<'_>>,
+    tokenizer: Option<&Retokenizer>,
+) -> Result<TrialReport, AnalysisError> {
+    analyse_on(aside::threads(), run, kept, slos, trial, lines, tokenizer)
+}
+
+/// The same on so many threads: no number depends on how many.
+fn analyse_on(
+    threads: usize,
     run: &RunStore,
     kept: &KeptRun,
     slos: &SloSet,
@@ -66,41 +84,41 @@ pub fn analyse(
         limits: kept.limits,
         findings: &trial.findings,
     };
-    let mut selection = ledger(run, number, trial.epoch, trial.scheduled)?.selection();
-    let mut summariser = Summariser::new(input);
+    let mut summariser = Summariser::new(input).threaded(threads > 1);
     if !plan.is_stationary() {
         summariser = summariser.not_stationary();
     }
-    let mut texts_read = TextsRead { tokenizer, uncounted: 0, why: None };
-    for block in run.trial_blocks(number, trial.epoch).map_err(SealError::from)? {
-        let block = block.map_err(SealError::from)?;
-        let name = &block.header().agent;
+    let mut counting = Counting { run, trial, selection: None };
+    let mut uncounted = Uncounted::default();
+    let mut synthetic = Gaps::default();
+    let reading = Reading { trial: number, tokenizer, lines: lines.is_some() };
+    let blocks = run.trial_blocks(number, trial.epoch).map_err(SealError::from)?;
+    let gaps = reading.all(blocks, threads, |Decoded { agent, rows, lines: told }| {
         // A stranger's traces get a position that no agent has: the books will say so.
-        let agent = agents.iter().position(|a| a.name == *name).map_or(u16::MAX, |p| p as u16);
-        let clocks = block.clocks().map_err(SealError::from)?;
-        let facts = block.facts().map_err(SealError::from)?;
-        let wanted = lines.is_some() || tokenizer.is_some();
-        let texts = if wanted { block.texts().map_err(SealError::from)? } else { Vec::new() };
-        let mut texts = texts.into_iter();
-        for (clocks, mut facts) in clocks.into_iter().zip(facts) {
-            let text = texts.next();
-            if !selection.counts(&facts) {
+        let agent = agents.iter().position(|a| a.name == agent).map_or(u16::MAX, |p| p as u16);
+        let mut next = 0;
+        for row in rows {
+            let line = next..next + row.line;
+            next = line.end;
+            if !counting.counts(&row.facts)? {
                 continue;
             }
-            let known = facts.output_tokens.count;
-            let retokenized = texts_read.count(&mut facts, text.as_ref());
-            if let Some((known, retokenized)) = known.zip(retokenized) {
+            if let Some((known, retokenized)) = row.compared {
                 summariser.compare_retokenized(known, retokenized);
             }
-            summariser.add(Sample { agent, clocks: &clocks, facts: &facts });
-            if let (Some(Lines { out, path }), Some(text)) = (&mut lines, text) {
-                let trace = Trace { clocks, facts, text };
-                write_trace(out, TraceRow { trial: number, agent: name, trace: &trace, retokenized })
+            uncounted.note(row.uncountable);
+            summariser.take(agent, &row.metrics, &row.facts);
+            synthetic.add(&row.metrics, row.gaps);
+            if let Some(Lines { out, path }) = &mut lines {
+                out.write_all(told.get(line).unwrap_or_default())
                     .map_err(|error| AnalysisError::Write { path: path.display().to_string(), error })?;
             }
         }
-    }
-    texts_read.say(trial);
+        Ok::<_, AnalysisError>(())
+    })?;
+    uncounted.say(trial);
+    summariser.take_gaps(gaps);
+    summariser.take_gaps(synthetic);
     Ok(TrialReport {
         trial: number,
         rate,
@@ -114,39 +132,48 @@ pub fn analyse(
     })
 }
 
-/// The texts of a trial as a tokenizer counts them.
-struct TextsRead<'a> {
-    tokenizer: Option<&'a Retokenizer>,
-    /// Successes whose text it refused, and why it refused the first.
-    uncounted: u64,
+/// Says which traces count. Only of a synthetic one that takes a look at all others, so that it is taken when there is
+/// one: few trials have any.
+struct Counting<'a> {
+    run: &'a RunStore,
+    trial: &'a KeptTrial,
+    selection: Option<Selection>,
+}
+
+impl Counting<'_> {
+    fn counts(&mut self, facts: &Facts) -> Result<bool, SealError> {
+        if !facts.synthetic {
+            return Ok(true);
+        }
+        let selection = match &mut self.selection {
+            Some(selection) => selection,
+            None => {
+                let KeptTrial { planned, epoch, scheduled, .. } = self.trial;
+                let ledger = ledger(self.run, planned.trial, *epoch, *scheduled)?;
+                self.selection.insert(ledger.selection())
+            }
+        };
+        Ok(selection.counts(facts))
+    }
+}
+
+/// Successes whose text the tokenizer refused, and why it refused the first.
+#[derive(Default)]
+struct Uncounted {
+    traces: u64,
     why: Option<Uncountable>,
 }
 
-impl TextsRead<'_> {
-    /// The tokens of a success's text. Where its output tokens are unknown, they become that estimate.
-    fn count(&mut self, facts: &mut Facts, text: Option<&Text>) -> Option<u64> {
-        let tokenizer = self.tokenizer.filter(|_| facts.outcome.is_success())?;
-        match tokenizer.count(text?) {
-            Ok(counted) => {
-                if let Some(n) = counted.filter(|_| facts.output_tokens.count.is_none()) {
-                    facts.output_tokens =
-                        OutputTokens { count: Some(n), source: TokenSource::RetokenizedText };
-                }
-                counted
-            }
-            // It is evidence that is missing: no reason to lose the trial's numbers.
-            Err(e) => {
-                self.uncounted += 1;
-                self.why.get_or_insert(e);
-                None
-            }
-        }
+impl Uncounted {
+    fn note(&mut self, why: Option<Uncountable>) {
+        self.traces += u64::from(why.is_some());
+        self.why = self.why.take().or(why);
     }
 
     /// Says once what could not be counted.
     fn say(&self, trial: &KeptTrial) {
         if let Some(why) = &self.why {
-            let (number, n) = (trial.planned.trial, self.uncounted);
+            let (number, n) = (trial.planned.trial, self.traces);
             tracing::warn!("trial {number}: the tokenizer cannot count the text of {n} requests: {why}");
         }
     }
@@ -162,21 +189,18 @@ pub fn samples(
     trial: &KeptTrial,
     tokenizer: Option<&Retokenizer>,
 ) -> Result<Vec<(SloMetric, Vec<f64>)>, SealError> {
-    let mut texts_read = TextsRead { tokenizer, uncounted: 0, why: None };
     let metrics = [SloMetric::Ttft, SloMetric::Tpot, SloMetric::E2e];
     let mut samples: Vec<(SloMetric, Vec<f64>)> = metrics.map(|m| (m, Vec::new())).into();
-    // Synthetic traces are failures: every success counts.
-    for block in run.trial_blocks(trial.planned.trial, trial.epoch)? {
-        let block = block?;
-        let texts = if tokenizer.is_some() { block.texts()? } else { Vec::new() };
-        for (i, (clocks, mut facts)) in block.clocks()?.iter().zip(block.facts()?).enumerate() {
-            if facts.outcome.is_success() {
-                texts_read.count(&mut facts, texts.get(i));
-                let metrics = RequestMetrics::of(clocks, &facts);
-                samples.iter_mut().for_each(|(metric, values)| values.extend(metrics.seconds(*metric)));
-            }
+    let number = trial.planned.trial;
+    let blocks = run.trial_blocks(number, trial.epoch)?;
+    let reading = Reading { trial: number, tokenizer, lines: false };
+    reading.all(blocks, aside::threads(), |block| {
+        // Synthetic traces are failures: every success counts.
+        for row in block.rows.iter().filter(|row| row.facts.outcome.is_success()) {
+            samples.iter_mut().for_each(|(metric, values)| values.extend(row.metrics.seconds(*metric)));
         }
-    }
+        Ok::<_, SealError>(())
+    })?;
     samples.iter_mut().for_each(|(_, values)| values.sort_unstable_by(f64::total_cmp));
     Ok(samples)
 }

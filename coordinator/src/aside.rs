@@ -25,6 +25,16 @@ pub(crate) fn here<T>(work: impl FnOnce() -> T) -> T {
     if common::simulated::is_simulated() { work() } else { tokio::task::block_in_place(work) }
 }
 
+/// Threads that work which takes the processor for long may use beside each other. Not all of a large machine: what they
+/// prepare is put together by one.
+pub(crate) fn threads() -> usize {
+    const MOST: usize = 8;
+    if common::simulated::is_simulated() {
+        return 1;
+    }
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(MOST))
+}
+
 /// Carries `work` out on this thread, which has nothing else to do. It may wait for channels, but not for timers or sockets:
 /// there is no runtime, whose making could fail.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -86,7 +86,7 @@ impl Batching {
     /// once.
     #[must_use]
     pub fn mean(&self, samples: &[Observation]) -> Interval {
-        match self.uncorrelated(samples) {
+        match self.uncorrelated(samples, |value| value) {
             Err(reason) => Interval::none(reason),
             Ok(sums) => {
                 let (low, high) = sums.mean_interval();
@@ -112,7 +112,7 @@ impl Batching {
     /// # Errors
     /// Why the trial has none.
     pub fn share_batches(&self, samples: &[Observation]) -> Result<Vec<ShareBatch>, NoInterval> {
-        let sums = self.uncorrelated(samples)?;
+        let sums = self.uncorrelated(samples, |value| value)?;
         let count = |v: &f64| v.round() as u64;
         Ok(sums
             .n
@@ -135,15 +135,13 @@ impl Batching {
     fn tail(&self, samples: &[Observation], beyond: f64) -> Result<Interval, NoInterval> {
         let expected = samples.len() as f64 * beyond;
         if expected < MIN_BEYOND_PERCENTILE {
-            self.uncorrelated(samples)?;
+            self.uncorrelated(samples, |value| value)?;
             return Err(NoInterval::TooFewRequests);
         }
         let mut order: Vec<Observation> = samples.to_vec();
         order.sort_unstable_by(|a, b| b.value.total_cmp(&a.value));
         let at_estimate = order.get(expected as usize).map_or(f64::INFINITY, |s| s.value);
-        let above = |s: &Observation| Observation { value: f64::from(u8::from(s.value > at_estimate)), ..*s };
-        let exceedances: Vec<Observation> = samples.iter().map(above).collect();
-        let estimate = self.uncorrelated(&exceedances)?;
+        let estimate = self.uncorrelated(samples, |value| f64::from(u8::from(value > at_estimate)))?;
         let mut sums = Sums { e: vec![0.0; estimate.e.len()], n: estimate.n.clone() };
         let errors = errors(estimate.batches(), WIDENING_SHARE);
         let (mut low, mut high) = (None, None);
@@ -166,8 +164,8 @@ impl Batching {
         Ok(Interval::Known { low, high, batches: estimate.batches(), lag1: estimate.lag1() })
     }
 
-    /// The sums of the first number of batches that shows no correlation.
-    fn uncorrelated(&self, samples: &[Observation]) -> Result<Sums, NoInterval> {
+    /// The sums of what `value` makes of the samples' values, for the first number of batches that shows no correlation.
+    fn uncorrelated(&self, samples: &[Observation], value: impl Fn(f64) -> f64) -> Result<Sums, NoInterval> {
         let counts = self.counts.as_ref().map_err(|reason| *reason)?;
         if samples.is_empty() {
             return Err(NoInterval::Undefined);
@@ -178,7 +176,7 @@ impl Batching {
             if (samples.len() as u64) < MIN_REQUESTS_PER_BATCH * u64::from(count) {
                 continue;
             }
-            let sums = Sums::of(samples, self.length, count);
+            let sums = Sums::of(samples, &value, self.length, count);
             if sums.n.contains(&0.0) {
                 continue;
             }

@@ -12,11 +12,11 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn of(samples: &[Observation], length: f64, count: u32) -> Self {
+    pub(super) fn of(samples: &[Observation], value: impl Fn(f64) -> f64, length: f64, count: u32) -> Self {
         let mut sums = Self { e: vec![0.0; count as usize], n: vec![0.0; count as usize] };
         for s in samples {
             let batch = position(s.at, length, count as usize);
-            sums.e[batch] += s.value;
+            sums.e[batch] += value(s.value);
             sums.n[batch] += 1.0;
         }
         sums

@@ -1,4 +1,6 @@
-//! The books: which arrivals have a trace. One bit an arrival.
+//! The books: which arrivals have a trace, and which rows of the workload were carried. One bit for each.
+
+use std::collections::HashSet;
 
 use crate::ids::ArrivalIndex;
 use crate::validity::Conservation;
@@ -37,5 +39,45 @@ impl Books {
 
     pub(super) fn close(&self) -> Conservation {
         Conservation { missing: self.state.scheduled - self.distinct, ..self.state }
+    }
+}
+
+/// Rows up to here have a bit, 16 MiB in all. No workload has more; a row that an agent made up may be above.
+const NEAR_ROWS: u32 = 1 << 27;
+
+/// The rows of the workload that were carried.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    near: Vec<u64>,
+    far: HashSet<u32>,
+}
+
+impl Rows {
+    /// Enters a row, and says whether it was there before.
+    pub(super) fn repeats(&mut self, row: u32) -> bool {
+        if row >= NEAR_ROWS {
+            return !self.far.insert(row);
+        }
+        let (word, bit) = ((row / 64) as usize, 1 << (row % 64));
+        if word >= self.near.len() {
+            self.near.resize(word + 1, 0);
+        }
+        let before = self.near[word];
+        self.near[word] |= bit;
+        before & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_repeats_when_it_comes_again() {
+        let rows = [0, 63, 64, 5_000, NEAR_ROWS - 1, NEAR_ROWS, u32::MAX];
+        let mut seen = Rows::default();
+        assert!(rows.iter().all(|&row| !seen.repeats(row)));
+        assert!(rows.iter().all(|&row| seen.repeats(row)));
+        assert!(!seen.repeats(1));
     }
 }

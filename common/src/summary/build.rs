@@ -1,20 +1,24 @@
 //! From traces to a summary, one trace at a time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use super::books::Books;
+use super::books::{Books, Rows};
+use super::counts::Counts;
+use super::gaps::Gaps;
 use super::in_flight::Spans;
-use super::intervals::IntervalSamples;
 use super::latency::LatencySamples;
 use super::queue::QueueTrend;
+use super::requests::Requests;
 use super::tokens::TokenTally;
-use super::{AgentSummary, InFlight, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary};
+use super::{
+    AgentSummary, InFlight, Intervals, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary,
+};
 use crate::ids::Nanos;
 use crate::metrics::{LossCause, RequestMetrics};
 use crate::offset::{Drift, Estimate};
 use crate::slo::{Slo, SloScope};
 use crate::stats::{Distribution, NoInterval, Samples, percentile_with_infinite};
-use crate::trace::{Facts, FailureKind, Outcome, TokenSource};
+use crate::trace::{Facts, FailureKind, Outcome};
 use crate::validity::{AgentEvidence, Evidence, judge};
 
 /// Takes a trial's traces one at a time, in any order, and keeps samples only.
@@ -26,10 +30,12 @@ pub struct Summariser<'a> {
     queue: QueueTrend,
     in_flight: Spans,
     stationary: bool,
-    intervals: IntervalSamples,
+    per_request: Requests,
+    gaps: Gaps,
+    threads: bool,
     window: Nanos,
     ended_within_length: u64,
-    rows: HashSet<u32>,
+    rows: Rows,
     failures: BTreeMap<FailureKind, u64>,
     lost: BTreeMap<LossCause, u64>,
     finish_reasons: BTreeMap<String, u64>,
@@ -46,28 +52,6 @@ struct AgentCount {
     lateness: Vec<f64>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    successful: u64,
-    good: u64,
-    output_tokens: u64,
-    input_tokens: u64,
-    cached_tokens: u64,
-    with_output: u64,
-    with_input: u64,
-    with_cached: u64,
-    sources: BTreeMap<TokenSource, u64>,
-    itl_proven: u64,
-    reconnections: u64,
-    done_without_finish: u64,
-    short_outputs: u64,
-    coalesced_streams: u64,
-    content_events: u64,
-    coalesced_events: u64,
-    repeated_prompts: u64,
-    synthetic: u64,
-}
-
 impl<'a> Summariser<'a> {
     /// Nothing recorded yet.
     #[must_use]
@@ -78,10 +62,12 @@ impl<'a> Summariser<'a> {
             queue: QueueTrend::new(input.length),
             in_flight: Spans::default(),
             stationary: true,
-            intervals: IntervalSamples::default(),
+            per_request: Requests::default(),
+            gaps: Gaps::default(),
+            threads: false,
             window: Nanos::ZERO,
             ended_within_length: 0,
-            rows: HashSet::new(),
+            rows: Rows::default(),
             failures: BTreeMap::new(),
             lost: BTreeMap::new(),
             finish_reasons: BTreeMap::new(),
@@ -100,10 +86,31 @@ impl<'a> Summariser<'a> {
         Self { stationary: false, ..self }
     }
 
+    /// Computes the summary on two threads. Nothing in it changes by that.
+    #[must_use]
+    pub fn threaded(self, threads: bool) -> Self {
+        Self { threads, ..self }
+    }
+
     /// Takes a trace.
     pub fn add(&mut self, trace: Sample<'_>) {
         let Sample { clocks, facts, agent } = trace;
         let metrics = RequestMetrics::of(clocks, facts);
+        if facts.outcome.is_success() {
+            self.gaps.add(&metrics, clocks.chunk_gaps().map(|gap| gap.0));
+        }
+        self.take(agent, &metrics, facts);
+    }
+
+    /// Takes the gaps between the content events of successes that are taken by [`Summariser::take`].
+    pub fn take_gaps(&mut self, gaps: Gaps) {
+        self.gaps.absorb(gaps);
+    }
+
+    /// Takes a trace without its gaps (see [`Summariser::take_gaps`]), of the agent at this position in
+    /// [`TrialInput::agents`].
+    pub fn take(&mut self, agent: u16, metrics: &RequestMetrics, facts: &Facts) {
+        let clocks = metrics.outline();
         let agent = self.agents.get_mut(usize::from(agent));
         self.books.enter(facts.index, agent.is_some());
         if let Some(agent) = agent {
@@ -118,23 +125,23 @@ impl<'a> Summariser<'a> {
         self.window = self.window.max(clocks.finished);
         self.counts.reconnections += u64::from(facts.reconnections);
         self.counts.synthetic += u64::from(facts.synthetic);
-        self.counts.repeated_prompts += u64::from(!self.rows.insert(facts.row));
+        self.counts.repeated_prompts += u64::from(self.rows.repeats(facts.row));
         if let Some(reason) = &facts.finish_reason {
             count(&mut self.finish_reasons, reason);
         }
         let losses = metrics.losses(facts, self.input.slos);
         self.counts.good += u64::from(losses.is_good());
-        self.intervals.add(clocks, &metrics, facts.outcome.failure().is_none(), losses.is_good());
-        for cause in losses.iter() {
-            *self.lost.entry(cause).or_default() += 1;
+        self.per_request.add(metrics, facts.outcome.is_success(), losses.is_good());
+        if !losses.is_good() {
+            losses.iter().for_each(|cause| *self.lost.entry(cause).or_default() += 1);
         }
         match &facts.outcome {
             Outcome::Failure(failure) => *self.failures.entry(failure.kind).or_default() += 1,
-            Outcome::Success => self.add_success(&metrics, facts),
+            Outcome::Success => self.add_success(metrics, facts),
         }
     }
 
-    fn add_success(&mut self, metrics: &RequestMetrics<'_>, facts: &Facts) {
+    fn add_success(&mut self, metrics: &RequestMetrics, facts: &Facts) {
         self.counts.add_success(facts, metrics.itl_proven());
         self.latency.add(metrics, facts);
         self.tokens.add(facts);
@@ -214,18 +221,25 @@ impl<'a> Summariser<'a> {
         let prompt = tokens_per_window(c.input_tokens, c.with_input);
         let good = (!input.slos.is_empty()).then_some(c.good);
         let lost = self.lost.iter().filter(|_| good.is_some());
-        let (latency_seconds, p99) = self.latency.distributions(failed);
-        let mean_e2e = latency_seconds.e2e.mean;
-        let littles_law = achieved.zip(mean_e2e).map(|(rate, e2e)| rate * e2e);
-        let mean = self.in_flight.mean(window);
         let steady_length = match length {
             None => Err(NoInterval::NoLength),
             Some(_) if !self.stationary => Err(NoInterval::NotStationary),
             Some(length) => Ok(length),
         };
-        let intervals = self.intervals.intervals(steady_length, latency_seconds.e2e.p50, good.is_some());
-        let saturation = (input.length.filter(|_| self.stationary))
-            .and_then(|length| Saturation::of(self.in_flight.spans(), length.0));
+        let steady = input.length.filter(|_| self.stationary);
+        let (requests, latency, gaps) = (&self.per_request, self.latency, self.gaps);
+        let in_flight = &self.in_flight;
+        let ((latency_seconds, p99), (intervals, saturation, peak)) = both(
+            self.threads,
+            move || latency.distributions(requests, gaps, failed),
+            || {
+                let intervals = Intervals::of(requests, steady_length, good.is_some());
+                let saturation = steady.and_then(|length| Saturation::of(in_flight.spans(), length.0));
+                (intervals, saturation, in_flight.peak())
+            },
+        );
+        let littles_law = achieved.zip(latency_seconds.e2e.mean).map(|(rate, e2e)| rate * e2e);
+        let mean = self.in_flight.mean(window);
         Numbers {
             successful: c.successful,
             failed,
@@ -252,7 +266,7 @@ impl<'a> Summariser<'a> {
             objectives: self.objectives.into_iter().filter_map(|(slo, s)| objective(slo, s, n)).collect(),
             in_flight: InFlight {
                 mean,
-                peak: self.in_flight.peak(),
+                peak,
                 littles_law,
                 littles_law_relative_difference: littles_law
                     .zip(mean.filter(|&mean| mean > 0.0))
@@ -278,25 +292,16 @@ impl<'a> Summariser<'a> {
     }
 }
 
-impl Counts {
-    fn add_success(&mut self, facts: &Facts, itl_proven: bool) {
-        self.successful += 1;
-        *self.sources.entry(facts.output_tokens.source).or_default() += 1;
-        let add = |count: Option<u64>, sum: &mut u64, known: &mut u64| {
-            if let Some(count) = count {
-                *sum = sum.saturating_add(count);
-                *known += 1;
-            }
-        };
-        add(facts.output_tokens.count, &mut self.output_tokens, &mut self.with_output);
-        add(facts.prompt_tokens, &mut self.input_tokens, &mut self.with_input);
-        add(facts.cached_tokens, &mut self.cached_tokens, &mut self.with_cached);
-        self.itl_proven += u64::from(itl_proven);
-        self.done_without_finish += u64::from(facts.done_seen && facts.finish_reason.is_none());
-        self.short_outputs += u64::from(facts.short_output);
-        self.coalesced_streams += u64::from(facts.stream_coalesced);
-        self.coalesced_events += u64::from(facts.coalesced_events);
+/// Both, on a thread each where there are `threads`.
+fn both<A: Send, B>(threads: bool, one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+    if !threads {
+        return (one(), other());
     }
+    std::thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        (one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
+    })
 }
 
 /// Over all `n` requests: one without a sample failed, or its metric is undefined and cannot meet an objective.

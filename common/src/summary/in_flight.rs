@@ -1,7 +1,7 @@
 //! Requests in flight: half-open intervals from the first byte written to the end.
 
 use crate::ids::Nanos;
-use crate::trace::Clocks;
+use crate::trace::Outline;
 
 #[derive(Debug, Default)]
 pub(super) struct Spans {
@@ -12,7 +12,7 @@ pub(super) struct Spans {
 
 impl Spans {
     /// A request that was never released was never in flight. One that lasted no time adds nothing.
-    pub(super) fn add(&mut self, clocks: &Clocks) {
+    pub(super) fn add(&mut self, clocks: &Outline) {
         let Some(start) = clocks.written.or(clocks.released) else { return };
         let length = clocks.finished.since(start);
         if length > Nanos::ZERO {
@@ -32,8 +32,9 @@ impl Spans {
     }
 
     /// One that ends at the instant at which another starts is not in flight with it.
-    pub(super) fn peak(self) -> u64 {
-        let (mut starts, mut ends): (Vec<u64>, Vec<u64>) = self.spans.into_iter().unzip();
+    pub(super) fn peak(&self) -> u64 {
+        let mut starts: Vec<u64> = self.spans.iter().map(|&(start, _)| start).collect();
+        let mut ends: Vec<u64> = self.spans.iter().map(|&(_, end)| end).collect();
         starts.sort_unstable();
         ends.sort_unstable();
         let (mut ended, mut peak) = (0, 0);

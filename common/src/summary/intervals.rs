@@ -1,11 +1,9 @@
-//! The confidence intervals of a trial, and the samples behind them.
+//! The confidence intervals of a trial.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Nanos;
-use crate::metrics::{RequestMetrics, Tpot};
-use crate::stats::{Batching, Interval, NoInterval, Observation, ShareBatch};
-use crate::trace::Clocks;
+use super::requests::{Metric, Requests};
+use crate::stats::{Batching, Interval, NoInterval, Observation, ShareBatch, percentile};
 
 /// 95% confidence intervals by batch means, or why there are none (see [`Batching`]). Latencies are over the
 /// successes, seconds.
@@ -51,52 +49,43 @@ impl Default for Intervals {
     }
 }
 
-/// What each request adds, in the order in which traces come.
-#[derive(Debug, Default)]
-pub(super) struct IntervalSamples {
-    /// Of every request, failures included: the pace of the trial.
-    pace: Vec<Observation>,
-    good: Vec<Observation>,
-    ttft: Vec<Observation>,
-    e2e: Vec<Observation>,
-    tpot: Vec<Observation>,
-}
-
-impl IntervalSamples {
-    pub(super) fn add(&mut self, clocks: &Clocks, metrics: &RequestMetrics<'_>, success: bool, good: bool) {
-        let at = clocks.scheduled.as_secs_f64();
-        let of = |value: f64| Observation { at, value };
-        self.pace.push(of(metrics.e2e.as_secs_f64()));
-        self.good.push(of(f64::from(u8::from(good))));
-        if success {
-            self.ttft.extend(metrics.ttft.map(Nanos::as_secs_f64).map(of));
-            self.e2e.push(of(metrics.e2e.as_secs_f64()));
-            self.tpot.extend(metrics.tpot.map(Tpot::as_secs_f64).map(of));
-        }
-    }
-
-    /// `length` is L in seconds, none where the trial has none; `median` is that of the E2E of the successes.
-    pub(super) fn intervals(
-        &self,
-        length: Result<f64, NoInterval>,
-        median: Option<f64>,
-        has_objectives: bool,
-    ) -> Intervals {
-        let batching = match (length, median) {
-            (Err(reason), _) => Batching::refused(reason),
-            (Ok(_), None) => Batching::refused(NoInterval::Undefined),
-            (Ok(length), Some(median)) => Batching::new(length, median, &self.pace),
+impl Intervals {
+    /// `length` is L in seconds, or why there are no intervals.
+    pub(super) fn of(requests: &Requests, length: Result<f64, NoInterval>, has_objectives: bool) -> Self {
+        let batching = match length {
+            Err(reason) => Batching::refused(reason),
+            Ok(length) => match median(requests.values(Metric::E2e)) {
+                None => Batching::refused(NoInterval::Undefined),
+                Some(median) => Batching::new(length, median, &requests.pace()),
+            },
         };
+        let (ttft_mean, ttft_p99) = of_metric(&batching, &requests.observations(Metric::Ttft));
+        let (e2e_mean, e2e_p99) = of_metric(&batching, &requests.observations(Metric::E2e));
+        let tpot_mean = batching.mean(&requests.observations(Metric::Tpot));
+        let good = if has_objectives { requests.good() } else { Vec::new() };
         let undefined = Interval::none(NoInterval::Undefined);
-        let batches = if has_objectives { batching.share_batches(&self.good).ok() } else { None };
-        Intervals {
-            ttft_mean: batching.mean(&self.ttft),
-            e2e_mean: batching.mean(&self.e2e),
-            tpot_mean: batching.mean(&self.tpot),
-            ttft_p99: batching.percentile(&self.ttft, 99.0),
-            e2e_p99: batching.percentile(&self.e2e, 99.0),
-            slo_attainment: if has_objectives { batching.share(&self.good) } else { undefined },
+        let batches = if has_objectives { batching.share_batches(&good).ok() } else { None };
+        Self {
+            ttft_mean,
+            e2e_mean,
+            tpot_mean,
+            ttft_p99,
+            e2e_p99,
+            slo_attainment: if has_objectives { batching.share(&good) } else { undefined },
             slo_attainment_batches: batches.unwrap_or_default(),
         }
     }
+}
+
+/// Of the mean and of the p99.
+fn of_metric(batching: &Batching, samples: &[Observation]) -> (Interval, Interval) {
+    (batching.mean(samples), batching.percentile(samples, 99.0))
+}
+
+/// As [`crate::stats::Distribution`] has it, without sorting everything.
+fn median(mut samples: Vec<f64>) -> Option<f64> {
+    let last = samples.len().checked_sub(1)?;
+    let (_, low, above) = samples.select_nth_unstable_by(last / 2, f64::total_cmp);
+    let high = if last % 2 == 0 { *low } else { above.iter().copied().fold(f64::INFINITY, f64::min) };
+    percentile(&[*low, high], 50.0)
 }

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gaps::Gaps;
+use super::requests::{Metric, Requests};
 use crate::ids::Nanos;
-use crate::metrics::{RequestMetrics, Tpot};
+use crate::metrics::RequestMetrics;
 use crate::stats::{Distribution, Samples, Value};
 use crate::trace::{Channel, Facts};
 
@@ -61,15 +63,10 @@ pub struct P99WithFailures {
     pub e2e: Option<Value>,
 }
 
+/// Beside what [`Requests`] has.
 #[derive(Debug, Default)]
 pub(super) struct LatencySamples {
-    ttft: Vec<f64>,
     service_ttft: Vec<f64>,
-    tpot: Vec<f64>,
-    /// A sample a gap is by far the most: a gap is kept once, here or in `unproven_gaps`, and chunk gaps are both.
-    itl: Vec<f64>,
-    unproven_gaps: Vec<f64>,
-    e2e: Vec<f64>,
     client_queue: Vec<f64>,
     connect: Vec<f64>,
     dispatch_lateness: Vec<f64>,
@@ -82,11 +79,8 @@ pub(super) struct LatencySamples {
 }
 
 impl LatencySamples {
-    pub(super) fn add(&mut self, m: &RequestMetrics<'_>, facts: &Facts) {
-        self.ttft.extend(m.ttft.map(Nanos::as_secs_f64));
+    pub(super) fn add(&mut self, m: &RequestMetrics, facts: &Facts) {
         self.service_ttft.extend(m.service_ttft.map(Nanos::as_secs_f64));
-        self.tpot.extend(m.tpot.map(Tpot::as_secs_f64));
-        self.e2e.push(m.e2e.as_secs_f64());
         self.client_queue.extend(m.client_queue.map(Nanos::as_secs_f64));
         self.connect.extend(m.connect.map(Nanos::as_secs_f64));
         self.dispatch_lateness.extend(m.dispatch_lateness.map(Nanos::as_secs_f64));
@@ -96,45 +90,48 @@ impl LatencySamples {
         self.engine_first_token.extend(facts.engine_time.first_token.map(Nanos::as_secs_f64));
         self.engine_time.extend(m.engine_time.map(Nanos::as_secs_f64));
         self.engine_overhead.extend(m.engine_overhead.map(Nanos::as_secs_f64));
-        let gaps = if m.itl_proven() { &mut self.itl } else { &mut self.unproven_gaps };
-        gaps.extend(m.chunk_gaps().map(Nanos::as_secs_f64));
     }
 
-    /// The distributions, and the p99 that counts `failed` more requests as infinite.
-    pub(super) fn distributions(self, failed: u64) -> (LatencySeconds, P99WithFailures) {
-        let (ttft, service_ttft) = (Samples::new(self.ttft), Samples::new(self.service_ttft));
-        let (tpot, e2e) = (Samples::new(self.tpot), Samples::new(self.e2e));
-        let itl = Samples::new(self.itl);
-        let itl_distribution = itl.distribution();
-        // The smaller part moves: gaps are most of the memory, and one of the two is usually empty.
-        let (mut gaps, mut rest) = (itl.into_sorted(), self.unproven_gaps);
-        if gaps.len() < rest.len() {
-            std::mem::swap(&mut gaps, &mut rest);
-        }
-        gaps.extend(rest);
+    /// The distributions, and the p99 that counts `failed` more requests as infinite. One metric after the other: the
+    /// sorted samples of one are gone before those of the next are made.
+    pub(super) fn distributions(
+        self,
+        requests: &Requests,
+        gaps: Gaps,
+        failed: u64,
+    ) -> (LatencySeconds, P99WithFailures) {
+        let with_p99 = |values: Vec<f64>| {
+            let samples = Samples::new(values);
+            (samples.distribution(), samples.p99_with_failures_as_infinite(failed))
+        };
+        let (itl, chunk_gap) = gaps.distributions();
+        let (service_ttft, service_ttft_p99) = with_p99(self.service_ttft);
+        let client_queue = Distribution::of(self.client_queue);
+        let connect = Distribution::of(self.connect);
+        let dispatch_lateness = Distribution::of(self.dispatch_lateness);
+        let first_answer = Distribution::of(self.first_answer);
+        let (ttft, ttft_p99) = with_p99(requests.values(Metric::Ttft));
+        let (tpot, tpot_p99) = with_p99(requests.values(Metric::Tpot));
+        let (e2e, e2e_p99) = with_p99(requests.values(Metric::E2e));
         let latency = LatencySeconds {
-            ttft: ttft.distribution(),
-            service_ttft: service_ttft.distribution(),
-            tpot: tpot.distribution(),
-            itl: itl_distribution,
-            chunk_gap: Distribution::of(gaps),
-            e2e: e2e.distribution(),
-            client_queue: Distribution::of(self.client_queue),
-            connect: Distribution::of(self.connect),
-            dispatch_lateness: Distribution::of(self.dispatch_lateness),
-            first_answer: Distribution::of(self.first_answer),
+            ttft,
+            service_ttft,
+            tpot,
+            itl,
+            chunk_gap,
+            e2e,
+            client_queue,
+            connect,
+            dispatch_lateness,
+            first_answer,
             first_reasoning: Distribution::of(self.first_reasoning),
             engine_queue: Distribution::of(self.engine_queue),
             engine_first_token: Distribution::of(self.engine_first_token),
             engine_time: Distribution::of(self.engine_time),
             engine_overhead: Distribution::of(self.engine_overhead),
         };
-        let p99 = P99WithFailures {
-            ttft: ttft.p99_with_failures_as_infinite(failed),
-            service_ttft: service_ttft.p99_with_failures_as_infinite(failed),
-            tpot: tpot.p99_with_failures_as_infinite(failed),
-            e2e: e2e.p99_with_failures_as_infinite(failed),
-        };
+        let p99 =
+            P99WithFailures { ttft: ttft_p99, service_ttft: service_ttft_p99, tpot: tpot_p99, e2e: e2e_p99 };
         (latency, p99)
     }
 }

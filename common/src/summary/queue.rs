@@ -7,7 +7,7 @@
 //! comparison of batches by chance about once in 70 times, and the ratio far less often.
 
 use crate::ids::Nanos;
-use crate::trace::{Clocks, Facts, FailureKind};
+use crate::trace::{Facts, FailureKind, Outline};
 use crate::validity::QueueGrowth;
 
 const BATCHES: usize = 16;
@@ -39,7 +39,7 @@ impl QueueTrend {
         Self { length: length.filter(|&l| l > Nanos::ZERO), batches: [Batch::default(); BATCHES] }
     }
 
-    pub(super) fn add(&mut self, clocks: &Clocks, facts: &Facts) {
+    pub(super) fn add(&mut self, clocks: &Outline, facts: &Facts) {
         let Some(length) = self.length else { return };
         let gave_up = facts.outcome.failure().is_some_and(|f| f.kind == FailureKind::ClientQueueTimeout);
         let wait = match clocks.released {

@@ -8,9 +8,11 @@
 //! [`Text`] on disk.
 
 mod outcome;
+mod outline;
 pub mod segment;
 
 pub use outcome::{Failure, FailureClass, FailureKind, Outcome, headed};
+pub use outline::Outline;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,14 @@ impl Clocks {
     #[must_use]
     pub fn first_in(&self, channel: Channel) -> Option<Nanos> {
         self.content.iter().find(|e| e.channel == channel).map(|e| e.at)
+    }
+
+    /// Gaps between consecutive content events: none with fewer than two. A gap inside one read is 0.
+    pub fn chunk_gaps(&self) -> impl Iterator<Item = Nanos> {
+        self.content
+            .iter()
+            .zip(self.content.iter().skip(1))
+            .map(|(earlier, later)| later.at.since(earlier.at))
     }
 }
 

@@ -18,10 +18,16 @@
 //! the bytes. Stamps are stored as differences to the scheduled instant and to the stamp before, which keeps most of
 //! them in three bytes.
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+mod clocks;
 
-use super::{Channel, Clocks, ContentEvent, Facts, Text, Trace};
-use crate::ids::{AgentName, Epoch, Incarnation, Nanos, Seq, TrialId};
+use std::cell::RefCell;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use zstd::bulk::Decompressor;
+
+use super::{Clocks, Facts, Outline, Text, Trace};
+use crate::ids::{AgentName, Epoch, Incarnation, Seq, TrialId};
+use clocks::ClockRow;
 
 /// First bytes of a segment file: name and version.
 pub const FILE_MAGIC: &[u8; 8] = b"PLIMSEG\x02";
@@ -196,9 +202,7 @@ impl Block {
         name: &'static str,
         most: usize,
     ) -> Result<Vec<T>, SegmentError> {
-        let raw = zstd::bulk::Decompressor::new()
-            .and_then(|mut d| d.decompress(self.column(number), column_size(self.column(number)).min(most)))
-            .map_err(|_| SegmentError::Content(name))?;
+        let raw = decompressed(self.column(number), most).ok_or(SegmentError::Content(name))?;
         let rows: Vec<T> = postcard::from_bytes(&raw).map_err(|_| SegmentError::Content(name))?;
         if rows.len() == self.header.count as usize { Ok(rows) } else { Err(SegmentError::Content(name)) }
     }
@@ -210,6 +214,18 @@ impl Block {
     pub fn clocks(&self) -> Result<Vec<Clocks>, SegmentError> {
         let rows: Vec<ClockRow> = self.unpack(0, "clocks", MAX_COLUMN_BYTES)?;
         rows.into_iter().map(|r| r.unpack().ok_or(SegmentError::Content("clocks"))).collect()
+    }
+
+    /// The column of clocks without its content events: `each` is told of every trace, in order, what is left of its
+    /// clocks and the gaps between its content events, nanoseconds. Several times as fast as [`Block::clocks`], of which
+    /// the same comes.
+    ///
+    /// # Errors
+    /// When it cannot be decoded; `each` may have been told of some traces then.
+    pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
+        let name = "clocks";
+        let raw = decompressed(self.column(0), MAX_COLUMN_BYTES).ok_or(SegmentError::Content(name))?;
+        clocks::outlines(&raw, self.header.count, each).ok_or(SegmentError::Content(name))
     }
 
     /// The column of facts.
@@ -241,6 +257,21 @@ impl Block {
 fn pack<T: Serialize>(rows: &[T], name: &'static str) -> Result<Vec<u8>, SegmentError> {
     let raw = postcard::to_stdvec(rows).map_err(|_| SegmentError::Content(name))?;
     zstd::bulk::compress(&raw, 1).map_err(|_| SegmentError::Content(name))
+}
+
+/// The content of a column, where it is at most so many bytes.
+fn decompressed(column: &[u8], most: usize) -> Option<Vec<u8>> {
+    thread_local! {
+        // Making one takes about as long as a small column.
+        static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    DECOMPRESSOR.with_borrow_mut(|made| {
+        let decompressor = match made {
+            Some(decompressor) => decompressor,
+            None => made.insert(Decompressor::new().ok()?),
+        };
+        decompressor.decompress(column, column_size(column).min(most)).ok()
+    })
 }
 
 /// What the zstd frame says of its content's size, believed up to a limit.
@@ -288,71 +319,6 @@ pub fn scan(file: &[u8]) -> Result<Scan, SegmentError> {
         }
     }
     Ok(scan)
-}
-
-/// [`Clocks`] as differences. Wrapping arithmetic: whatever the stamps are, unpacking gives them back.
-#[derive(Serialize, Deserialize)]
-struct ClockRow {
-    scheduled: u64,
-    /// released, connected, written, headers, finished: each since the one before that is known.
-    stages: [Option<u64>; 4],
-    finished: u64,
-    /// First since `scheduled`, then since the one before.
-    content: Vec<u64>,
-    channels: Vec<(Channel, u32)>,
-}
-
-impl ClockRow {
-    fn pack(c: &Clocks) -> Self {
-        let mut last = c.scheduled.0;
-        let mut since_last = |stamp: Nanos| {
-            let gap = stamp.0.wrapping_sub(last);
-            last = stamp.0;
-            gap
-        };
-        let stages = [c.released, c.connected, c.written, c.headers].map(|s| s.map(&mut since_last));
-        let finished = since_last(c.finished);
-        let mut before = c.scheduled.0;
-        let mut content = Vec::with_capacity(c.content.len());
-        let mut channels: Vec<(Channel, u32)> = Vec::new();
-        for event in &c.content {
-            content.push(event.at.0.wrapping_sub(before));
-            before = event.at.0;
-            match channels.last_mut() {
-                Some((channel, run)) if *channel == event.channel => *run += 1,
-                _ => channels.push((event.channel, 1)),
-            }
-        }
-        Self { scheduled: c.scheduled.0, stages, finished, content, channels }
-    }
-
-    fn unpack(self) -> Option<Clocks> {
-        let mut last = self.scheduled;
-        let mut next = |gap: u64| {
-            last = last.wrapping_add(gap);
-            Nanos(last)
-        };
-        let [released, connected, written, headers] = self.stages.map(|s| s.map(&mut next));
-        let finished = next(self.finished);
-        let total: u64 = self.channels.iter().map(|&(_, run)| u64::from(run)).sum();
-        if total != self.content.len() as u64 {
-            return None;
-        }
-        let channels =
-            self.channels.iter().flat_map(|&(channel, run)| std::iter::repeat_n(channel, run as usize));
-        let mut before = self.scheduled;
-        let content = self
-            .content
-            .iter()
-            .zip(channels)
-            .map(|(gap, channel)| {
-                before = before.wrapping_add(*gap);
-                ContentEvent { at: Nanos(before), channel }
-            })
-            .collect();
-        let scheduled = Nanos(self.scheduled);
-        Some(Clocks { scheduled, released, connected, written, headers, finished, content })
-    }
 }
 
 #[cfg(test)]

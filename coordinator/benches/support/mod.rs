@@ -9,7 +9,7 @@ use common::trace::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Content events and output tokens of a trace.
+/// Content events and output tokens of a trace, where nothing else is asked for.
 pub(crate) const TOKENS: usize = 64;
 
 /// Arrivals a second.
@@ -36,27 +36,32 @@ pub(crate) struct Agent {
     next: u64,
     step: u64,
     seq: u64,
+    tokens: usize,
 }
 
 impl Agent {
     /// The agent with this number of `agents`. It carries every `agents`-th arrival.
-    pub(crate) fn new(number: u64, agents: u64) -> anyhow::Result<Self> {
+    pub(crate) fn new(number: u64, agents: u64, tokens: usize) -> anyhow::Result<Self> {
         let agent = name(number)?;
         let random = Seed(7).stream(agent.as_str());
         let origin = BlockOrigin { agent, incarnation: Incarnation(1), trial: TRIAL, epoch: EPOCH };
-        Ok(Self { origin, random, next: number, step: agents, seq: 0 })
+        Ok(Self { origin, random, next: number, step: agents, seq: 0, tokens })
     }
 
-    /// Its next traces: a block, and what they are as postcard without columns and compression.
-    pub(crate) fn block(&mut self) -> anyhow::Result<(Block, u64)> {
-        let traces: Vec<Trace> = (0..BLOCK_TRACES).map(|_| self.trace()).collect();
-        let payload = postcard::to_stdvec(&traces)?.len() as u64;
-        let block = Block::encode(&self.origin, Seq(self.seq), &traces)?;
+    /// Its next traces.
+    pub(crate) fn traces(&mut self) -> Vec<Trace> {
+        (0..BLOCK_TRACES).map(|_| self.trace()).collect()
+    }
+
+    /// The block of its next traces.
+    pub(crate) fn block(&mut self, traces: &[Trace]) -> anyhow::Result<Block> {
+        let block = Block::encode(&self.origin, Seq(self.seq), traces)?;
         self.seq += traces.len() as u64;
-        Ok((block, payload))
+        Ok(block)
     }
 
     fn trace(&mut self) -> Trace {
+        let tokens = self.tokens;
         let index = self.next;
         self.next += self.step;
         let random = &mut self.random;
@@ -67,8 +72,8 @@ impl Agent {
         let written = released + micros(10.0, 5.0);
         let first = written + micros(20_000.0, 8_000.0);
         let mut at = first;
-        let mut content = Vec::with_capacity(TOKENS);
-        for _ in 0..TOKENS {
+        let mut content = Vec::with_capacity(tokens);
+        for _ in 0..tokens {
             content.push(ContentEvent { at, channel: Channel::Answer });
             at = at + micros(9_000.0, 1_000.0);
         }
@@ -76,7 +81,7 @@ impl Agent {
             index: ArrivalIndex(index),
             scheduled,
             row: (index % 997) as u32,
-            requested_tokens: TOKENS as u32,
+            requested_tokens: tokens as u32,
             prompt_tokens: None,
         };
         let mut trace = Trace::unsent(unsent, Failure::new(FailureKind::NotDispatched, ""), at);
@@ -86,16 +91,16 @@ impl Agent {
         trace.clocks.headers = Some(first);
         trace.clocks.content = content;
         trace.facts.outcome = Outcome::Success;
-        trace.facts.output_tokens = OutputTokens { count: Some(TOKENS as u64), source: TokenSource::Usage };
+        trace.facts.output_tokens = OutputTokens { count: Some(tokens as u64), source: TokenSource::Usage };
         trace.facts.prompt_tokens = Some(100 + random.below(900));
         trace.facts.itl_evidence = ItlEvidence::None;
-        trace.facts.data_events = TOKENS as u32 + 2;
+        trace.facts.data_events = tokens as u32 + 2;
         trace.facts.finish_reason = Some("length".to_owned());
         trace.facts.done_seen = true;
         trace.facts.http_status = Some(200);
         trace.facts.request_bytes = 1800;
-        trace.facts.response_bytes = 200 * TOKENS as u64;
-        let words = (0..TOKENS).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]);
+        trace.facts.response_bytes = 200 * tokens as u64;
+        let words = (0..tokens).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]);
         let output: String = words.collect();
         trace.text.output_chars = output.len() as u64;
         trace.text.output_hash = Some(format!("{:016x}", random.below(u64::MAX)));

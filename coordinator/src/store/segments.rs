@@ -183,6 +183,26 @@ impl TrialBlocks {
         self.entries.as_slice().iter().map(|(_, e)| u64::from(e.count)).sum()
     }
 
+    /// The same blocks for several readers: the first few to the first reader, as many to the next one, and after the last
+    /// one to the first again.
+    #[must_use]
+    pub fn split(self, readers: usize, together: usize) -> Vec<Self> {
+        let mut dealt: Vec<Vec<_>> = vec![Vec::new(); readers.max(1)];
+        let count = dealt.len();
+        for (i, entry) in self.entries.enumerate() {
+            dealt[i / together.max(1) % count].push(entry);
+        }
+        let of = |entries: Vec<_>| Self {
+            disk: Arc::clone(&self.disk),
+            dir: self.dir.clone(),
+            run: self.run.clone(),
+            present: self.present.clone(),
+            open: BTreeMap::new(),
+            entries: entries.into_iter(),
+        };
+        dealt.into_iter().map(of).collect()
+    }
+
     fn read(&mut self, key: &[u8], entry: BlockEntry) -> Result<Block, StoreError> {
         let path = path_of(&self.dir, entry.file);
         // Opening would make a missing file, and so hide that it is missing.

@@ -3,9 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::ArrivalIndex;
-use crate::ids::Digest;
-use crate::trace::{Failure, FailureKind, Unsent};
+use crate::ids::{ArrivalIndex, Digest, Nanos};
+use crate::trace::{Channel, ContentEvent, Failure, FailureKind, Unsent};
 
 fn origin() -> BlockOrigin {
     BlockOrigin {
@@ -62,6 +61,7 @@ proptest! {
         let read = Block::decode(block.bytes()).unwrap();
         prop_assert_eq!(&read, &block);
         prop_assert_eq!(read.next_seq().0, u64::from(seq) + traces.len() as u64);
+        crate::fuzz::outlines_are_those_of_the_clocks(&read);
         prop_assert_eq!(read.traces().unwrap(), traces);
     }
 
