@@ -42,11 +42,7 @@ pub fn plan(agents: usize, out: &Path) -> anyhow::Result<Plan> {
         warmup: 0,
         warm_connections: 0,
         // A link of the simulation takes up to 40 ms, and seconds when it is slow.
-        limits: ValidityLimits {
-            lateness_budget: Nanos::from_secs(1),
-            clock_bound: Nanos::from_secs(10),
-            ..Default::default()
-        },
+        limits: ValidityLimits { lateness_budget: Nanos::from_secs(1), clock_bound: Nanos::from_secs(10) },
         fleet: FleetPlan {
             local: 0,
             remote: agents,

@@ -169,7 +169,9 @@ impl Case<'_> {
     fn disturbed_for_nothing(&self) -> Option<String> {
         let (from, to) = self.span();
         let before = from.saturating_sub(EFFECT_NS);
-        let is = |c: &Cause| c.from_ns <= to && c.to_ns >= before;
+        // A coordinator that is lost before it has kept the seal has to seal again.
+        let until = |c: &Cause| if c.agent.is_none() { to.saturating_add(EFFECT_NS) } else { to };
+        let is = |c: &Cause| c.from_ns <= until(c) && c.to_ns >= before;
         (!self.facts.causes.iter().any(is))
             .then(|| format!("trial {} was sent again, and nothing had happened", self.number()))
     }
