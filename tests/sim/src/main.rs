@@ -120,8 +120,8 @@ fn seeds(options: &Options, until_one_fails: bool) -> Table {
         }
     }
     let all_well = workers.end();
-    let whole = table.seeds() == options.seeds;
-    if !whole && !(options.first || until_one_fails) || !all_well && whole {
+    let cut_short = options.first || until_one_fails;
+    if !cut_short && (table.seeds() != options.seeds || !all_well) {
         eprintln!(
             "sim: a process that runs seeds ended early; {} of {} are there",
             table.seeds(),

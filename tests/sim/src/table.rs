@@ -32,14 +32,9 @@ const DOINGS: [Doing; 7] = [
     Doing::Down,
 ];
 
-const AGENT_DOINGS: [AgentDoing; 6] = [
-    AgentDoing::Idle,
-    AgentDoing::Preparing,
-    AgentDoing::Ready,
-    AgentDoing::Sending,
-    AgentDoing::Drained,
-    AgentDoing::Down,
-];
+// To one that is down nothing more happens.
+const AGENT_DOINGS: [AgentDoing; 5] =
+    [AgentDoing::Idle, AgentDoing::Preparing, AgentDoing::Ready, AgentDoing::Sending, AgentDoing::Drained];
 
 impl Table {
     /// Adds what came of a seed.
