@@ -3,7 +3,8 @@
 //! Three parts, so that each can be understood and tested alone. [`pacer`] is a thread that knows only instants.
 //! [`dispatcher`] is a pure state machine that knows permits and deadlines. [`run`] is the shell on the load thread
 //! that turns the dispatcher's effects into requests. [`trial`] is the order of things from Prepare to the drain, and
-//! [`thread`] gives it all a thread of its own, apart from the session with the coordinator: no disk and no control traffic on the path of a request.
+//! [`thread`] gives it all a thread of its own, apart from the session with the coordinator: no disk and no control traffic
+//! on the path of a request.
 //!
 //! Must never: wait for a response before an arrival, move an arrival, or spin on the thread that reads streams.
 

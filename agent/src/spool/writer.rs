@@ -24,11 +24,6 @@ const CLOSE_AFTER: Nanos = Nanos(200_000_000);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 const RETRIES: u32 = 10;
 
-enum Message {
-    Trace(Box<Trace>),
-    Finish,
-}
-
 /// What the spool holds at the end of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolState {
@@ -47,11 +42,11 @@ pub struct SpoolWriter {
     shell: Shell,
 }
 
-/// What carries the writer.
+/// What carries the writer, and the way to it: its end is the trial's.
 enum Shell {
-    Thread(SyncSender<Message>, JoinHandle<SpoolState>),
+    Thread(SyncSender<Box<Trace>>, JoinHandle<SpoolState>),
     /// In a simulation: disks answer at once there.
-    Task(mpsc::Sender<Message>, tokio::task::JoinHandle<SpoolState>),
+    Task(mpsc::Sender<Box<Trace>>, tokio::task::JoinHandle<SpoolState>),
 }
 
 impl SpoolWriter {
@@ -85,10 +80,10 @@ impl SpoolWriter {
 
     /// Hands a trace over. Never waits; false when the writer is too far behind, and the trace is lost.
     pub fn push(&mut self, trace: Trace) -> bool {
-        let message = Message::Trace(Box::new(trace));
+        let trace = Box::new(trace);
         let taken = match &self.shell {
-            Shell::Thread(ring, _) => ring.try_send(message).is_ok(),
-            Shell::Task(ring, _) => ring.try_send(message).is_ok(),
+            Shell::Thread(ring, _) => ring.try_send(trace).is_ok(),
+            Shell::Task(ring, _) => ring.try_send(trace).is_ok(),
         };
         self.refused += u64::from(!taken);
         taken
@@ -98,11 +93,8 @@ impl SpoolWriter {
     pub async fn finish(self) -> SpoolState {
         let ended = match self.shell {
             Shell::Thread(ring, thread) => {
-                let end = move || {
-                    let _ = ring.send(Message::Finish);
-                    thread.join().ok()
-                };
-                crate::aside::run(end).await.ok().flatten()
+                drop(ring);
+                crate::aside::run(move || thread.join().ok()).await.ok().flatten()
             }
             Shell::Task(ring, task) => {
                 drop(ring);
@@ -145,35 +137,33 @@ impl<F: Fn()> Writer<F> {
         Self { spool, clock, open: Vec::new(), close_at: Nanos::ZERO, lost: 0, retry_after, on_lost }
     }
 
-    fn run(mut self, ring: &Receiver<Message>) -> SpoolState {
+    fn run(mut self, ring: &Receiver<Box<Trace>>) -> SpoolState {
         loop {
-            let message = if self.open.is_empty() {
+            let next = if self.open.is_empty() {
                 ring.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 ring.recv_timeout((self.close_at - self.clock.monotonic()).to_duration())
             };
-            match message {
-                Ok(Message::Trace(trace)) => self.take(*trace),
+            match next {
+                Ok(trace) => self.take(*trace),
                 Err(RecvTimeoutError::Timeout) => self.close(),
-                Ok(Message::Finish) | Err(RecvTimeoutError::Disconnected) => {
-                    self.close();
-                    break;
-                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.close();
         self.state()
     }
 
-    async fn run_as_task(mut self, mut ring: mpsc::Receiver<Message>) -> SpoolState {
+    async fn run_as_task(mut self, mut ring: mpsc::Receiver<Box<Trace>>) -> SpoolState {
         loop {
             let wait = (self.close_at - self.clock.monotonic()).to_duration();
-            let message = match self.open.is_empty() {
+            let next = match self.open.is_empty() {
                 true => Ok(ring.recv().await),
                 false => tokio::time::timeout(wait, ring.recv()).await,
             };
-            match message {
-                Ok(Some(Message::Trace(trace))) => self.take(*trace),
-                Ok(Some(Message::Finish) | None) => break,
+            match next {
+                Ok(Some(trace)) => self.take(*trace),
+                Ok(None) => break,
                 Err(_) => self.close(),
             }
         }

@@ -324,25 +324,38 @@ mod tests {
         (FleetEvent::Join { introduction, session, at: Nanos(1), link, answer }, orders)
     }
 
-    /// A coordinator that was stopped hears nobody, and that is not the agents' silence.
-    #[tokio::test]
-    async fn who_was_stopped_itself_listens_before_it_calls_others_silent() {
+    struct Two {
+        clock: Arc<ManualClock>,
+        events: mpsc::Sender<FleetEvent>,
+        fleet: Fleet,
+        _orders: [mpsc::Receiver<ToAgent>; 2],
+    }
+
+    /// A fleet of agents `silent` and `talks`, who have said nothing since they joined.
+    async fn two() -> Two {
         let clock = Arc::new(ManualClock::at(Nanos(1)));
         let (events, inbox) = mpsc::channel(EVENTS);
-        let mut fleet = Fleet::new(BTreeSet::new(), 2, inbox, clock.clone());
-        let (a, _a) = join("silent", 1);
-        let (b, _b) = join("talks", 2);
+        let fleet = Fleet::new(BTreeSet::new(), 2, inbox, clock.clone());
+        let (a, of_a) = join("silent", 1);
+        let (b, of_b) = join("talks", 2);
         for event in [a, b] {
             events.send(event).await.unwrap();
         }
+        Two { clock, events, fleet, _orders: [of_a, of_b] }
+    }
+
+    fn heartbeat(clock: &dyn Clock) -> FleetEvent {
+        let (agent, what) = ("talks".parse().unwrap(), FromAgent::Heartbeat(None));
+        FleetEvent::Said { agent, at: clock.boottime(), what }
+    }
+
+    /// A coordinator that was stopped hears nobody, and that is not the agents' silence.
+    #[tokio::test]
+    async fn who_was_stopped_itself_listens_before_it_calls_others_silent() {
+        let Two { clock, events, mut fleet, _orders } = two().await;
         clock.advance(LEASE + Nanos::from_secs(10));
         assert!(matches!(fleet.next().await, Change::Tick));
-        let heartbeat = FleetEvent::Said {
-            agent: "talks".parse().unwrap(),
-            at: clock.boottime(),
-            what: FromAgent::Heartbeat(None),
-        };
-        events.send(heartbeat).await.unwrap();
+        events.send(heartbeat(&*clock)).await.unwrap();
         let mut lost = Vec::new();
         for _ in 0..GRACE.0 / LOOK.0 + 4 {
             clock.advance(LOOK);
@@ -356,23 +369,11 @@ mod tests {
     /// Others that talk all the time must not hide that one is silent.
     #[tokio::test]
     async fn silence_is_noticed_while_others_talk() {
-        let clock = Arc::new(ManualClock::at(Nanos(1)));
-        let (events, inbox) = mpsc::channel(EVENTS);
-        let mut fleet = Fleet::new(BTreeSet::new(), 2, inbox, clock.clone());
-        let (a, _a) = join("silent", 1);
-        let (b, _b) = join("talks", 2);
-        for event in [a, b] {
-            events.send(event).await.unwrap();
-        }
+        let Two { clock, events, mut fleet, _orders } = two().await;
         let mut lost = None;
         for tenth in 1..=200 {
             clock.advance(Nanos::from_millis(100));
-            let heartbeat = FleetEvent::Said {
-                agent: "talks".parse().unwrap(),
-                at: clock.boottime(),
-                what: FromAgent::Heartbeat(None),
-            };
-            events.send(heartbeat).await.unwrap();
+            events.send(heartbeat(&*clock)).await.unwrap();
             if let Change::Lost(name, _) = fleet.next().await {
                 lost = Some((name.to_string(), Nanos::from_millis(100 * tenth)));
                 break;

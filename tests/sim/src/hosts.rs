@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -258,9 +258,4 @@ impl Ui for SimUi {
         self.ledger.tell(format!("trial {} is sealed: {verdict}", report.trial));
         self.ledger.facts().sealed.entry(report.trial).or_insert(at);
     }
-}
-
-/// The file that a run leaves in `out`.
-pub fn result(out: &Path, name: &str) -> PathBuf {
-    out.join(name)
 }

@@ -24,7 +24,7 @@ use coordinator::kept::{KeptRun, KeptTrial};
 use coordinator::store::{RunStore, Store};
 use serde_json::Value;
 
-use crate::hosts::{AgentHost, CoordinatorHost, SPOOL, result};
+use crate::hosts::{AgentHost, CoordinatorHost, SPOOL};
 use crate::ledger::{Excuse, Facts, Ledger, Sent};
 use case::{Case, lines};
 
@@ -131,7 +131,7 @@ pub fn judge(
     )?;
     let (run, kept) = host.begun(&store).context("there is no run")?;
     let lines = lines(out)?;
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(result(out, "report.json"))?)?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(out.join("report.json"))?)?;
     let facts = ledger.facts();
     let mut judged = Judged::default();
     for trial in &kept.trials {

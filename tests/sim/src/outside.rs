@@ -7,7 +7,7 @@ use agent::load::trial::{LoadHandle, Report, Setup, carry_out, steering};
 use agent::outside::{Boxed, Outside};
 use common::clock::Clock;
 use common::fleet::{TargetCheck, TargetReport};
-use common::ids::{AgentName, Incarnation, Nanos};
+use common::ids::{AgentName, Nanos};
 use common::seed::Stream;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
@@ -54,7 +54,7 @@ impl Outside for SimOutside {
         let origin = spool.origin().clone();
         ledger.facts().spools.push(Spooling {
             agent: agent.clone(),
-            incarnation: Incarnation(origin.incarnation.0),
+            incarnation: origin.incarnation,
             trial: origin.trial,
             epoch: origin.epoch,
             spool,

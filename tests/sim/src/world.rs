@@ -91,12 +91,6 @@ struct World<'a> {
 pub fn run(seed: u64, out: &Path, undisturbed: bool) -> Found {
     let (agents, faults) = draw(Seed(seed));
     let faults = if undisturbed { Vec::new() } else { faults };
-    run_with(seed, agents, faults, out)
-}
-
-/// The same with these faults.
-pub fn run_with(seed: u64, agents: usize, faults: Vec<Planned>, out: &Path) -> Found {
-    common::simulated::simulate();
     let mut random = Seed(seed).stream("world");
     // Up to 400 s ahead of each other, or behind.
     let mut clock = || {
@@ -108,7 +102,7 @@ pub fn run_with(seed: u64, agents: usize, faults: Vec<Planned>, out: &Path) -> F
     run_on(seed, faults, out, coordinator_clock, clocks)
 }
 
-/// The same with hosts that have these clocks.
+/// The same with these faults, and hosts that have these clocks.
 pub fn run_on(
     seed: u64,
     faults: Vec<Planned>,

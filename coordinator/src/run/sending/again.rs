@@ -58,17 +58,21 @@ impl Sending<'_, '_> {
         let members = self.means.fleet.registry().members();
         let gone = told(lost, |agent| members.contains_key(agent));
         self.agents.retain(|agent| !lost.contains_key(agent) || members.contains_key(agent));
-        if self.agents.is_empty() {
-            bail!("{gone}; no agent is left, and the run ends here");
-        }
+        let by = self.count_those_left(&gone)?;
         // One that was called off has been sent by nobody, and every time at least one agent fewer is left.
         let reruns = left.reruns + u32::from(sealed);
         if reruns > MOST_RERUNS {
             bail!("{gone}; trial {sent} was sent {reruns} times, and the run ends here");
         }
-        let by = self.agents.len();
         self.means.ui.note(&format!("{gone}; the trial is sent again by the {by} left"));
         Ok(Left { last: if sealed { Some(sent) } else { left.last }, reruns, ..left })
+    }
+
+    fn count_those_left(&self, gone: &str) -> anyhow::Result<usize> {
+        match self.agents.len() {
+            0 => bail!("{gone}; no agent is left, and the run ends here"),
+            left => Ok(left),
+        }
     }
 
     /// Agents may be lost between two trials, too: the next one is for those that are there.
@@ -80,10 +84,8 @@ impl Sending<'_, '_> {
         if !gone.is_empty() {
             let members = self.means.fleet.registry().members();
             self.agents.retain(|agent| members.contains_key(agent));
-            if self.agents.is_empty() {
-                bail!("{gone}; no agent is left, and the run ends here");
-            }
-            self.means.ui.note(&format!("{gone}; the {} left go on", self.agents.len()));
+            let left = self.count_those_left(&gone)?;
+            self.means.ui.note(&format!("{gone}; the {left} left go on"));
         }
         Ok(())
     }

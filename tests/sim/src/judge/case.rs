@@ -10,7 +10,6 @@ use coordinator::store::RunStore;
 use serde_json::Value;
 
 use super::{EFFECT_NS, Judged};
-use crate::hosts::result;
 use crate::ledger::{Cause, Excuse, Facts, Sent};
 
 /// A line of traces.jsonl.
@@ -23,7 +22,7 @@ pub(super) struct Line {
 
 /// By trial and position.
 pub(super) fn lines(out: &Path) -> anyhow::Result<BTreeMap<(u32, u64), Vec<Line>>> {
-    let path = result(out, "traces.jsonl");
+    let path = out.join("traces.jsonl");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut all: BTreeMap<(u32, u64), Vec<Line>> = BTreeMap::new();
     for line in text.lines() {
