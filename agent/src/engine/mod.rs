@@ -49,6 +49,7 @@ mod exchange;
 mod faults;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod http;
 mod io;
 mod pool;
 #[cfg(test)]
