@@ -11,6 +11,7 @@ use common::fleet::Health;
 use common::ids::Nanos;
 use tokio::sync::mpsc;
 
+use super::lead::Lead;
 use super::pacer::{Guard, PaceEnd, pace};
 use super::run::Pace;
 use super::trial::{LoadHandle, Means, Paced, Report, Setup, carry_out, steering};
@@ -18,6 +19,10 @@ use super::warmup::{self, StageError};
 use crate::engine::{Client, ClientConfig, TrialClock};
 use crate::health::canary::{self, Samples};
 use crate::health::evidence::{self, Snapshot};
+
+/// So many streams have their turn before the dispatcher has its own, and before the sockets are looked at again. By
+/// default it is 61: with hundreds of streams that have something to read, an arrival would wait for half a millisecond.
+const TURNS: u32 = 4;
 
 /// Starts the load thread. `reports` must have room for the few reports of a trial.
 ///
@@ -28,7 +33,7 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
     let (made, is_made) = std::sync::mpsc::channel();
     let work = move || {
         // Made here: were it dropped by whoever asks for this thread, which may not be had, that would panic.
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match runtime() {
             Ok(runtime) => runtime,
             Err(e) => {
                 let _ = made.send(Err(e));
@@ -44,6 +49,14 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
     // A thread that dies of a panic has dropped its end.
     is_made.recv().unwrap_or_else(|e| Err(std::io::Error::other(e)))?;
     Ok(handle)
+}
+
+/// The runtime of a load thread.
+///
+/// # Errors
+/// When the operating system gives no descriptors for it.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().event_interval(TURNS).build()
 }
 
 /// By default the kernel may wake a thread 50 µs late to save power.
@@ -78,6 +91,7 @@ impl Means for Host {
         &self,
         start: Nanos,
         instants: Vec<Nanos>,
+        lead: Arc<Lead>,
         guard: Arc<Guard>,
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,
@@ -85,8 +99,8 @@ impl Means for Host {
         let work = move || {
             precise_timers();
             let start_skew = clock.monotonic() - start;
-            let end = pace(start, &instants, &guard, &*clock, |count| {
-                let _ = announce.blocking_send(Pace::Due(count));
+            let end = pace(start, &instants, &lead, &guard, &*clock, |pace| {
+                let _ = announce.blocking_send(pace);
             });
             if end != PaceEnd::Complete {
                 tracing::warn!("pacing ended early: {end:?}");

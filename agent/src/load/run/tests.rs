@@ -36,13 +36,14 @@ async fn traces(part: Part, lease_over: impl Fn(usize) -> bool) -> Vec<Trace> {
     let (announce, pace) = mpsc::channel(1);
     announce.send(Pace::Due(part.slice.len())).await.unwrap();
     let (_stop, stops) = mpsc::channel(1);
+    let lead = Arc::new(Lead::for_schedule(&[]));
     let (seen, all) = (Cell::new(0), RefCell::new(Vec::new()));
     let sink = |trace: Trace| {
         seen.set(seen.get() + 1);
         all.borrow_mut().push(trace);
     };
     let sender = Sender { client: client(&clock), clock, counters };
-    run(&part, sender, Orders { pace, stops }, || lease_over(seen.get()), sink).await;
+    run(&part, sender, Orders { pace, lead, stops }, || lease_over(seen.get()), sink).await;
     all.into_inner()
 }
 
