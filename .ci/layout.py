@@ -55,7 +55,7 @@ OURS = {
 OURS_FOR_TESTS = {"agent": {"fake-cuda", "fake-nvml"}, "engines": {"agent", "common"}}
 
 # Taken as a dev-dependency only, by every crate but the tests.
-DEV_ONLY = set("criterion insta proptest rcgen trycmd turmoil".split())
+DEV_ONLY = set("allocation-counter criterion insta proptest rcgen trycmd turmoil".split())
 DEV_TOOLS = DEV_ONLY | {"serde_json", "tempfile"}
 ERRORS_AND_LOGS = set("anyhow thiserror tracing tracing-subscriber".split())
 SERIALISATION = set("postcard serde serde_json toml".split())
@@ -82,9 +82,9 @@ EXTERNAL = {
     | WIRE
     | DEV_TOOLS,
     "agent": set(
-        "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util humantime hyper"
-        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls rustls-native-certs sha2 tokio-rustls zstd".split()
-    )  # rustls: what its errors mean is said to a person
+        "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util httparse humantime hyper hyper-util"
+        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls rustls-native-certs sha2 thread-priority tokio-rustls zstd".split()
+    )  # rustls: what its errors mean is said to a person; hyper and http-body-util: only a bench, as its floor
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM
@@ -144,7 +144,7 @@ PATHS = (
     Path(
         "hyper",
         "hyper",
-        ("agent/src/engine", "examples", "tests"),
+        ("agent/benches", "examples", "tests"),
         "the measured path owns its connections; elsewhere use a client that hides them",
     ),
     Path(

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
+use crate::load::scheduling::Scheduling;
 use crate::launch::{Keeping, Launcher, Recipe};
 use crate::session::{self, AgentConfig, AgentError, Dial, JoinTls};
 
@@ -93,6 +94,11 @@ pub struct Options {
     /// Variable of the recipe, as NAME=VALUE; may be repeated. A secret is better a line of PLIMSOLL_ENGINE_VARS
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Engine")]
     pub engine_var: Vec<String>,
+
+    /// Give the threads that send and read real-time priority (SCHED_FIFO), where this host allows it. For hosts with cores
+    /// to spare
+    #[arg(long)]
+    pub rt: bool,
 
     /// Send no load: be there for the engine, or its GPUs, only
     #[arg(long, help_heading = "Engine")]
@@ -300,6 +306,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             Some(Keeping { recipe, dialect, launcher, agent: name.clone(), access: access.clone() })
         }
     };
+    let scheduling = if options.rt { Scheduling::RealTime } else { Scheduling::Usual };
+    if let Err(e) = scheduling.check() {
+        tracing::warn!("--rt: {e}; going on without");
+    }
     let config = AgentConfig {
         dial,
         spool,
@@ -316,7 +326,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         access,
         clock,
         disk: Arc::new(OsDisk),
-        outside: Arc::new(crate::outside::Host),
+        outside: Arc::new(crate::outside::Host { scheduling }),
         engine,
         gpu: options.gpu.then(|| options.nvml_lib.map(PathBuf::into_os_string)),
     };

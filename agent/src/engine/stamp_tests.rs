@@ -151,7 +151,8 @@ pub(super) fn patient() -> Stream {
     Stream::new(rules, unsent, Nanos(0), false, 0)
 }
 
-fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
+/// The trace of an answer that comes in reads of these sizes.
+pub(super) fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
     let manual = Arc::new(ManualClock::at(Nanos::ZERO));
     let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
     let mut stream = patient();

@@ -14,6 +14,7 @@ pub mod dispatcher;
 pub mod lead;
 pub mod pacer;
 pub mod run;
+pub mod scheduling;
 pub mod thread;
 pub mod trial;
 pub mod warmup;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::lead::Lead;
 use super::pacer::{Guard, PaceEnd, pace};
 use super::run::Pace;
+use super::scheduling::Scheduling;
 use super::trial::{LoadHandle, Means, Paced, Report, Setup, carry_out, steering};
 use super::warmup::{self, StageError};
 use crate::engine::{Client, ClientConfig, TrialClock};
@@ -28,7 +29,11 @@ const TURNS: u32 = 4;
 ///
 /// # Errors
 /// When the thread or its runtime cannot be made.
-pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<LoadHandle> {
+pub fn spawn(
+    setup: Setup,
+    scheduling: Scheduling,
+    reports: mpsc::Sender<Report>,
+) -> std::io::Result<LoadHandle> {
     let (handle, steering) = steering(&setup.lease_until);
     let (made, is_made) = std::sync::mpsc::channel();
     let work = move || {
@@ -41,8 +46,8 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
             }
         };
         let _ = made.send(Ok(()));
-        precise_timers();
-        let last = runtime.block_on(carry_out(setup, &Host, steering, &reports));
+        prepare_thread(scheduling);
+        let last = runtime.block_on(carry_out(setup, &Host { scheduling }, steering, &reports));
         let _ = reports.blocking_send(last);
     };
     std::thread::Builder::new().name("load".into()).spawn(work)?;
@@ -59,15 +64,21 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(TURNS).build()
 }
 
-/// By default the kernel may wake a thread 50 µs late to save power.
-fn precise_timers() {
+/// Makes the calling thread one that is woken on time.
+fn prepare_thread(scheduling: Scheduling) {
+    if let Err(e) = scheduling.take() {
+        tracing::warn!("{e}");
+    }
+    // By default the kernel may wake a thread 50 µs late to save power.
     if let Err(e) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::debug!("timer slack stays as it is: {e}");
     }
 }
 
 /// A host's means.
-struct Host;
+struct Host {
+    scheduling: Scheduling,
+}
 
 impl Means for Host {
     type Engine = Client;
@@ -96,8 +107,9 @@ impl Means for Host {
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,
     ) -> std::io::Result<impl Future<Output = Paced> + Send> {
+        let scheduling = self.scheduling;
         let work = move || {
-            precise_timers();
+            prepare_thread(scheduling);
             let start_skew = clock.monotonic() - start;
             let end = pace(start, &instants, &lead, &guard, &*clock, |pace| {
                 let _ = announce.blocking_send(pace);

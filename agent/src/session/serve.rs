@@ -25,7 +25,7 @@ use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
 use super::{Agent, SessionEnd, Shutdown, asked_to_end};
-use crate::host;
+use crate::host::Limits;
 use crate::launch::Kept;
 use crate::load::run::Stop;
 use crate::load::trial::Report;
@@ -359,12 +359,13 @@ impl Session<'_> {
         };
         let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
         let open_files = self.agent.config.introduction.host.open_files_limit;
+        let engine_is_here = trial.order.target.base_url.is_here();
         let ready = ReadyReport {
             epoch,
             slice: trial.order.slice,
             slice_count: trial.order.slice_count,
             clock,
-            warnings: host::warnings(open_files, at_once),
+            warnings: Limits::here(open_files, engine_is_here).warnings(at_once),
         };
         self.say(Say::Ready((&ready).into())).await
     }

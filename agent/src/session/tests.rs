@@ -106,7 +106,7 @@ async fn house(rogue: Rogue) -> House {
         access: super::Access::default(),
         clock: Arc::new(SystemClock),
         disk: Arc::new(OsDisk),
-        outside: Arc::new(crate::outside::Host),
+        outside: Arc::new(crate::outside::Host::default()),
         engine: None,
         gpu: None,
     };

@@ -390,6 +390,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Agents")]
     pub engine_var: Vec<String>,
 
+    /// Let the agents started here send and read with real-time priority, where this host allows it (see `agent --rt`)
+    #[arg(long, help_heading = "Agents")]
+    pub rt: bool,
+
     /// Let the agent started here record what the GPUs of this host draw and do (NVML)
     #[arg(long, help_heading = "Agents")]
     pub gpu: bool,

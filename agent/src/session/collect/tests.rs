@@ -153,7 +153,7 @@ async fn house() -> House {
         access: Access::default(),
         clock: Arc::new(SystemClock),
         disk: Arc::new(Slow { disk: disk.clone(), may: Arc::clone(&may) }),
-        outside: Arc::new(crate::outside::Host),
+        outside: Arc::new(crate::outside::Host::default()),
         engine: None,
         gpu: None,
     };
