@@ -3,7 +3,8 @@
 
 The engine has core 0, whichever client is measured core 1. Clients take turns; each turn is the runs of `plan.py`.
 What was measured goes to .bench-peers/results.json, the tables of `table.py` to the terminal and, with --write, into
-docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out.
+docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out. PEERS_BIN: folder of the programs (the
+target folder's `release`); PEERS_ENGINE: another `agent` for the engine than the one that is measured.
 """
 
 import argparse
@@ -206,7 +207,7 @@ def measured(options):
     os.makedirs(clients.INSTALLED, exist_ok=True)
     names = options.only.split(",") if options.only else []
     taking_part = chosen(names, options.quick)
-    agent = plimsoll.AGENT
+    agent = os.environ.get("PEERS_ENGINE") or plimsoll.AGENT
     if not os.access(agent, os.X_OK):
         raise SystemExit("bench: there is no %s; build it first: cargo build --release -p coordinator -p agent" % agent)
     started = time.monotonic()
