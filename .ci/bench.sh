@@ -8,6 +8,9 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 CARGO=${CARGO:-cargo}
 PEERS=${PEERS:-}
 quick=${BENCH_QUICK:-0}
+if [[ "$quick" == 1 ]]; then
+  export BENCH_QUICK ANALYSIS_TRACES=${ANALYSIS_TRACES:-10000,100000}
+fi
 
 # Bench and the crate that it is of, in the order in which they run.
 benches=(stream:agent memory:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator peers:)

@@ -115,13 +115,13 @@ def last_line(path):
     return lines[-1][:200] if lines else "it said nothing"
 
 
-def told(row):
+def told(row, is_constant):
     """A line for whoever waits."""
     parts = ["%-14s %-11s" % (row["client"], row["kind"])]
     if row.get("achieved") is not None:
         parts.append("%8.1f/s" % row["achieved"] + (" of %g" % row["rate"] if row["rate"] else ""))
     parts.append("%6.2f CPU s" % row["cpu_seconds"])
-    if "deviation" in row:
+    if "deviation" in row and is_constant:
         parts.append("off by %.3f / %.3f ms" % tuple(1e3 * row["deviation"][p] for p in ("p50", "p99")))
     if "added_ttft" in row:
         parts.append("TTFT %+.3f / %+.3f ms" % tuple(1e3 * x for x in row["added_ttft"]))
@@ -142,7 +142,8 @@ def turn_of(client, quick, agent):
         if run.kind == "large":
             ceiling = row.get("achieved")
         yield row
-    for run in plan.further_runs(of, client.slow, ceiling) if ceiling else []:
+    briefly = quick and client.name != "plimsoll"
+    for run in plan.further_runs(of, client.slow, ceiling, briefly) if ceiling else []:
         yield measure(client, run, agent)
 
 
@@ -221,7 +222,7 @@ def measured(options):
                 continue
             for row in turn_of(client, options.quick, agent):
                 rows.append(row | {"turn": turn})
-                say(told(row))
+                say(told(row, client.constant))
     about = {c.name: {"title": c.title, "version": c.version(), "note": c.note, "constant": c.constant} for c in taking_part}
     about["wrk"] = {"title": "wrk", "version": wrk.version(), "note": "", "constant": False}
     return {"machine": machine(), "seconds": time.monotonic() - started, "clients": about, "rows": rows}

@@ -145,6 +145,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(kinds(100, slow=True), [("steady", 50)])
         self.assertEqual(kinds(400), [("steady", 200), ("half", 200)])
         self.assertEqual(kinds(4001.0), [("steady", 200), ("fast", 2000), ("half", 2000)])
+        self.assertEqual(len(plan.further_runs(plan.QUICK, False, 4001.0, briefly=True)), 1)
 
     def test_runs_of_two_sizes_differ(self):
         for of in (plan.FAST, plan.PYTHON, plan.SLOW, plan.QUICK, plan.QUICK_PYTHON):

@@ -53,8 +53,8 @@ class Sizes(NamedTuple):
 FAST = Sizes(small=1000, large=10000, paced=5, steady=5, fast=3)
 PYTHON = Sizes(small=200, large=2000, paced=5, steady=5, fast=3)
 SLOW = Sizes(small=64, large=600, paced=6, steady=6, fast=3)
-QUICK = Sizes(small=200, large=3000, paced=3, steady=3, fast=2)
-QUICK_PYTHON = Sizes(small=100, large=800, paced=3, steady=3, fast=2)
+QUICK = Sizes(small=500, large=3000, paced=2, steady=2, fast=2)
+QUICK_PYTHON = Sizes(small=100, large=600, paced=2, steady=2, fast=2)
 
 # Those that are not Python throughout.
 NATIVE = ("plimsoll", "sglang-rust")
@@ -82,10 +82,12 @@ def first_runs(of, slow):
     return runs
 
 
-def further_runs(of, slow, ceiling):
+def further_runs(of, slow, ceiling, briefly=False):
     """What depends on the closed loop's rate."""
     rate = STEADY_RATE if ceiling >= STEADY_RATE * CARRIES else STEADY_RATE_SLOW
     runs = [Run("steady", round(rate * of.steady), rate, TTFT_MS, 0)]
+    if briefly:
+        return runs
     if ceiling >= FAST_RATE * WORTH_TRYING:
         runs.append(Run("fast", round(FAST_RATE * of.fast), FAST_RATE, TTFT_MS, 0))
     if not slow:
