@@ -27,6 +27,8 @@ from engine import Engine
 
 ENGINE_CORE, CLIENT_CORE = 0, 1
 LIMIT_SECONDS = 90
+# What the engine remembers of: older ones go.
+REMEMBERED = 1 << 18
 RESULTS = os.path.join(clients.INSTALLED, "results.json")
 PAGE = os.path.join(clients.TOP, "docs", "benchmarks.md")
 
@@ -49,7 +51,7 @@ def shown(arguments, job):
     return text
 
 
-def measure(client, run, agent):
+def measure(client, run, agent, limit=LIMIT_SECONDS):
     """One run: a row of the results. What goes wrong is in it, under `problem`."""
     folder = empty(os.path.join(clients.INSTALLED, "runs", client.name, run.kind))
     with Engine(agent, ENGINE_CORE, clients.OUTPUT_TOKENS, run.ttft_ms, run.gap_ms, os.path.join(folder, "engine.log")) as engine:
@@ -59,7 +61,7 @@ def measure(client, run, agent):
         finished = process.run(
             command.arguments,
             CLIENT_CORE,
-            LIMIT_SECONDS,
+            limit,
             os.path.join(folder, "output.log"),
             command.environment,
             command.folder,
@@ -75,10 +77,10 @@ def measure(client, run, agent):
         except (OSError, ValueError, RuntimeError) as error:
             return row | {"problem": "the engine's record: %s" % error}
     if finished.ended_for_taking_long:
-        return row | {"problem": "ended after %d s" % LIMIT_SECONDS}
+        return row | {"problem": "ended after %d s" % limit}
     if finished.exit != 0:
         return row | {"problem": "exit %d: %s" % (finished.exit, last_line(os.path.join(folder, "output.log")))}
-    if len(arrivals) < run.requests:
+    if len(arrivals) < min(run.requests, REMEMBERED):
         return row | {"problem": "only %d of %d requests arrived" % (len(arrivals), run.requests)}
     row |= of_arrivals(run, arrivals, finished)
     try:

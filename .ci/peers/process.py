@@ -31,6 +31,7 @@ class Finished(NamedTuple):
     cpu_seconds: float
     cpu_by_program: dict  # as far as it was seen: up to one look less for each process
     peak_pss_bytes: int
+    peak_pss_by_program: dict
     peak_processes: int
     other_cores: float  # what everybody else took of this machine, the server apart
     load: float  # load average of the last minute when it ended
@@ -121,6 +122,7 @@ class Look:
     def __init__(self):
         self.cpu = {}
         self.pss = 0
+        self.pss_by_program = {}
         self.processes = 0
         self.next_memory = 0.0
 
@@ -131,10 +133,19 @@ class Look:
             if (seen := cpu_of(pid)) is not None:
                 self.cpu[pid] = seen
         if now >= self.next_memory:
-            self.pss = max(self.pss, sum(pss_of(pid) for pid in tree))
+            self.look_at_memory(tree)
             self.next_memory = now + MEMORY_LOOK_S
 
-    def by_program(self):
+    def look_at_memory(self, tree):
+        now = {}
+        for pid in tree:
+            name = self.cpu.get(pid, ("?", 0))[0]
+            now[name] = now.get(name, 0) + pss_of(pid)
+        self.pss = max(self.pss, sum(now.values()))
+        for name, size in now.items():
+            self.pss_by_program[name] = max(self.pss_by_program.get(name, 0), size)
+
+    def cpu_by_program(self):
         total = {}
         for name, seconds in self.cpu.values():
             total[name] = total.get(name, 0.0) + seconds
@@ -209,8 +220,9 @@ def run(command, core, limit_seconds, log, environment=None, folder=None, keep=(
         exit=child.returncode,
         ended_for_taking_long=timed_out,
         cpu_seconds=cpu,
-        cpu_by_program=look.by_program(),
+        cpu_by_program=look.cpu_by_program(),
         peak_pss_bytes=look.pss,
+        peak_pss_by_program=look.pss_by_program,
         peak_processes=look.processes,
         other_cores=max(0.0, (busy_cores() - not_others() - own() - others - cpu) / wall),
         load=os.getloadavg()[0],

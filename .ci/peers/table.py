@@ -22,13 +22,13 @@ def render(results):
     return "\n\n".join(parts)
 
 
-def write(page, tables):
+def write(page, tables, begin_mark=BEGIN, end_mark=END):
     with open(page) as file:
         text = file.read()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not (begin and end):
-        raise SystemExit("bench: %s: the markers are missing: %s and %s" % (page, BEGIN, END))
+        raise SystemExit("bench: %s: the markers are missing: %s and %s" % (page, begin_mark, end_mark))
     with open(page, "w") as file:
         file.write("%s%s\n\n%s\n\n%s%s" % (before, begin, tables, end, after))
 
