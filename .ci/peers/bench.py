@@ -129,7 +129,7 @@ def told(row, is_constant):
         parts.append("TTFT %+.3f / %+.3f ms" % tuple(1e3 * x for x in row["added_ttft"]))
     parts.append("others %.1f cores, load %.1f" % (row["other_cores"], row["load"]))
     if row.get("verdict") and row["verdict"][0] != "valid":
-        parts.append("%s: %s" % (row["verdict"][0], "; ".join(row["verdict"][1])))
+        parts.append("%s: %s" % (row["verdict"][0], "; ".join(reason.partition(" (")[0] for reason in row["verdict"][1])))
     if row["problem"]:
         parts.append("PROBLEM: " + row["problem"])
     return "  ".join(parts)

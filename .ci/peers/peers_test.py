@@ -186,7 +186,7 @@ def example(turns=1):
             for run in [*plan.first_runs(plan.FAST, False), *plan.further_runs(plan.FAST, False, 4000)]:
                 row = {"client": name, "kind": run.kind, "requests": run.requests, "rate": run.rate, "turn": turn, "problem": None}
                 row |= {"started_ns": 0, "ended_ns": 10**9, "cpu_seconds": times * (0.5 + run.requests * 128e-6)}
-                row |= {"cpu_by_program": {"agent": 3.0, "coordinator": 1.0}, "peak_pss_bytes": 64 << 20, "peak_processes": 2}
+                row |= {"cpu_by_program": {"agent": run.requests * 96e-6}, "peak_pss_bytes": 64 << 20, "peak_processes": 2}
                 row |= {"other_cores": 0.1, "load": 1.0, "engine_cpu_seconds": 0.25, "command": name + " URL"}
                 row |= {"start_to_first_s": 0.5, "last_to_exit_s": 0.25, "achieved": run.rate or 4000 / times}
                 row |= {"added_ttft": [0.0001 * times, 0.001 * times]}
@@ -210,7 +210,7 @@ class Table(unittest.TestCase):
         # 4 times dearer is not 10 times, and 16 times further off is.
         self.assertIn("| ≥ 10× | 4.00× (Vllm: 4.00 against 1.00 µs) | **no** |", text)
         self.assertIn("| ≥ 10× | 16.0× (Vllm: 0.320 against 0.020 ms) | yes |", text)
-        self.assertIn("the agent takes 75% in one write", text)
+        self.assertIn("the agent takes 0.750 (0.750–0.750) and the coordinator 0.250 (0.250–0.250) µs in one write", text)
         # SGLang's client was not there: nothing is claimed.
         self.assertIn("| ≥ 2.5× | – | – |", text)
 

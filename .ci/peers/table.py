@@ -53,13 +53,13 @@ class Data:
         """The spread of a value over the turns; None without any."""
         return figures.spread([value(row) for row in self.of(name, kind)])
 
-    def costs(self, name, small, large):
+    def costs(self, name, small, large, of=lambda row: row["cpu_seconds"]):
         """(fixed, marginal) CPU seconds of each turn that has both runs."""
         found = []
         for big in self.of(name, large):
             for little in self.of(name, small):
                 if little["turn"] == big["turn"]:
-                    runs = [(row["requests"], row["cpu_seconds"]) for row in (little, big)]
+                    runs = [(row["requests"], of(row)) for row in (little, big)]
                     found.append(figures.cost(*runs))
         return found
 
@@ -173,18 +173,17 @@ def cost(data):
 
 
 def split(data):
-    """How Plimsoll's cost divides between its two programs, by what was seen of them."""
-    found = {}
-    for kind, word in (("large", "in one write"), ("paced-large", "10 ms apart")):
-        shares = []
-        for row in data.of("plimsoll", kind):
-            seen = row["cpu_by_program"]
-            total = sum(seen.values())
-            if total:
-                shares.append(seen.get("agent", 0.0) / total)
-        if shares:
-            found[word] = figures.percentile(shares, 50)
-    return " and ".join("the agent takes %d%% %s" % (round(100 * share), word) for word, share in found.items())
+    """How Plimsoll's cost for an event divides between its two programs; the agent's as far as it was seen, the rest is the
+    coordinator's."""
+    parts = []
+    for small, large, word in (("small", "large", "in one write"), ("paced-small", "paced-large", "10 ms apart")):
+        agent = data.costs("plimsoll", small, large, lambda r: r["cpu_by_program"].get("agent", 0.0))
+        both = data.costs("plimsoll", small, large)
+        if agent:
+            ours = [US * c.marginal / EVENTS for c in agent]
+            rest = [US * c.marginal / EVENTS - mine for c, mine in zip(both, ours)]
+            parts.append("the agent takes %s and the coordinator %s µs %s" % (shown(figures.spread(ours)), shown(figures.spread(rest)), word))
+    return ", ".join(parts)
 
 
 def schedule(data):

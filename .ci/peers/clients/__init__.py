@@ -8,7 +8,8 @@ INSTALLED = os.path.join(TOP, ".bench-peers")
 TOKENIZER = os.path.join(INSTALLED, "tokenizer")
 TRIMMED = os.path.join(TOP, ".ci", "peers", "trimmed.py")
 
-MODEL = "null"
+# Not "null", which GuideLLM takes for no name. The engine answers to any.
+MODEL = "mock"
 PROMPT_TOKENS = 32
 OUTPUT_TOKENS = 128
 
