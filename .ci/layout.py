@@ -148,6 +148,12 @@ PATHS = (
         "the measured path owns its connections; elsewhere use a client that hides them",
     ),
     Path(
+        "http",
+        "httparse",
+        ("agent/src/engine/http",),
+        "one reader of responses, beside the stamps of the reads that brought them",
+    ),
+    Path(
         "tls",
         "tokio_rustls",
         ("agent/src/engine", "agent/tests", "coordinator/src/rpc", "examples/sim-engine/src/tls", "tests"),

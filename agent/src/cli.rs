@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
-use crate::load::scheduling::Scheduling;
 use crate::launch::{Keeping, Launcher, Recipe};
+use crate::load::scheduling::Scheduling;
 use crate::session::{self, AgentConfig, AgentError, Dial, JoinTls};
 
 /// Serves a Plimsoll coordinator: sends its part of the load and records every clock.

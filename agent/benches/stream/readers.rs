@@ -42,7 +42,7 @@ impl Cost {
 /// and dropping the trace is in it; the connections were opened before.
 pub(crate) fn client(port: u16, connections: usize, rounds: usize) -> anyhow::Result<Cost> {
     let rig = Rig::new(port)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = agent::load::thread::runtime()?;
     runtime.block_on(async {
         let warm = rig.client.warm(connections).await.map_err(|f| anyhow::anyhow!(f.message))?;
         ensure!(warm == connections, "{warm} connections of {connections}");
@@ -182,9 +182,13 @@ impl Raw {
     }
 }
 
-fn request(port: u16) -> anyhow::Result<Vec<u8>> {
+fn body(port: u16) -> anyhow::Result<Bytes> {
     let row = Row { body: RowBody::Prompt("word ".repeat(150)), max_tokens: Some(128), line: 1 };
-    let body = Requests::new(&target(port)?).body(&row);
+    Ok(Requests::new(&target(port)?).body(&row))
+}
+
+fn request(port: u16) -> anyhow::Result<Vec<u8>> {
+    let body = body(port)?;
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",

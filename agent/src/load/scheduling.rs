@@ -22,7 +22,9 @@ pub enum Scheduling {
 
 /// Why a thread stays with the usual scheduling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("real-time priority is refused: {0}; run as root or with CAP_SYS_NICE, or raise the limit (ulimit -r 1)")]
+#[error(
+    "real-time priority is refused: {0}; run as root or with CAP_SYS_NICE, or raise the limit (ulimit -r 1)"
+)]
 pub struct Refused(String);
 
 impl Scheduling {
@@ -35,9 +37,10 @@ impl Scheduling {
             return Ok(());
         }
         let priority = PRIORITY.try_into().map(ThreadPriority::Crossplatform);
-        let priority = priority.map_err(|e: &str| Refused(e.to_owned()))?;
+        let priority = priority.map_err(|e: String| Refused(e))?;
         let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-        set_thread_priority_and_policy(thread_native_id(), priority, policy).map_err(|e| Refused(e.to_string()))
+        set_thread_priority_and_policy(thread_native_id(), priority, policy)
+            .map_err(|e| Refused(e.to_string()))
     }
 
     /// What a thread can have of it on this host, found out on a thread that ends at once.
