@@ -143,9 +143,11 @@ pub struct JoinOptions {
     pub tls_name: Option<String>,
 }
 
-/// Commands that are programs of their own: see `gpu::command`, `spool::command` and `null_engine`.
+/// Commands that are programs of their own: see `gpu::command`, `spool::command`, `calibrate` and
+/// `null_engine`.
 const COMMANDS: &str = "Commands that serve no coordinator:
   agent spool        shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
+  agent calibrate    measures what this host can carry (see docs/calibration.md)
   agent null-engine  an engine without a model, to measure clients against
   agent gpu-check    finds out what telemetry of this host's GPUs is worth, and prints JSON
   agent gpu-probe    says what CUDA shows this process, and prints JSON";
