@@ -14,6 +14,7 @@ use common::ids::{AgentName, Incarnation, Nanos};
 use common::plan::Target;
 use tokio::sync::watch;
 
+use crate::calibrate::kept;
 use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
 use crate::launch::{Keeping, Launcher, Recipe};
@@ -38,6 +39,10 @@ pub struct Options {
     /// Folder for traces that the coordinator has not sealed yet, and for workloads
     #[arg(long, value_name = "DIR", default_value = "plimsoll-spool")]
     pub spool: PathBuf,
+
+    /// What `agent calibrate` found on this host [default: calibration.json of the spool, or of plimsoll-spool]
+    #[arg(long, value_name = "FILE", env = "PLIMSOLL_CALIBRATION")]
+    pub calibration: Option<PathBuf>,
 
     /// End after the first coordinator's work
     #[arg(long)]
@@ -303,6 +308,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             Some(Keeping { recipe, dialect, launcher, agent: name.clone(), access: access.clone() })
         }
     };
+    let calibration = kept::card(options.calibration.as_deref(), &options.spool, &facts);
     let config = AgentConfig {
         dial,
         spool,
@@ -314,6 +320,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             observer: options.no_load,
             engine: None,
             gpu: false,
+            calibration,
         },
         once: options.once,
         access,
