@@ -77,10 +77,7 @@ fn a_load_above_the_ceiling_is_refused_unless_told_otherwise() {
         .filter(|e| e["request_id"].as_str().is_some_and(|id| !id.starts_with("check/")));
     assert_eq!(trials.count(), 0, "something of a refused load was sent");
     let allowed = run(&engine, &file, "--allow-over-ceiling").expect_code(0);
-    allowed.expect_said(&[
-        "warning: agent local-1 would need 202% of a core",
-        "local-1 202% (at most 60% is allowed)",
-    ]);
+    allowed.expect_said(&["warning: agent local-1 would need 202% of a core", "local-1 202% (limit 60%)"]);
     // Nobody knows anything: one line.
     let unknown = Coordinator::run_one()
         .relaxed()

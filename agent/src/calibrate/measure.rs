@@ -54,13 +54,13 @@ pub(super) const FULL: Effort = Effort {
     turns: 5,
     loop_seconds: 1.0,
     paced_rounds: 3,
-    streams: &[128, 256, 512, 1024, 2048, 4096],
+    streams: &[32, 128, 256, 512, 1024, 2048, 4096],
     level_seconds: 5,
 };
 
 /// Some ten seconds.
 pub(super) const QUICK: Effort =
-    Effort { turns: 1, loop_seconds: 0.7, paced_rounds: 1, streams: &[128, 512], level_seconds: 1 };
+    Effort { turns: 1, loop_seconds: 0.7, paced_rounds: 1, streams: &[32, 128, 512], level_seconds: 1 };
 
 /// What was measured.
 pub(super) struct Measured {

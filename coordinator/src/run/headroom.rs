@@ -13,7 +13,7 @@ use common::plan::Process;
 use crate::plan::Plan;
 
 /// Agents that are named one by one in a line.
-const NAMED: usize = 4;
+const NAMED: usize = 3;
 
 /// What an agent said of its host; none: it was never calibrated.
 pub(super) type Calibrated = (AgentName, Option<CalibrationCard>);
@@ -85,7 +85,7 @@ fn judge(demand: Demand, agents: &[Calibrated], allow: bool) -> anyhow::Result<V
             known.iter().map(|(name, _, share)| format!("{name} {}", percent(*share))).collect();
         let shares: Vec<&str> = shares.iter().map(String::as_str).collect();
         notes.push(format!(
-            "headroom     {}/s takes of a core: {} (at most {} is allowed)",
+            "headroom     {}/s takes of a core: {} (limit {})",
             brief(demand.rate),
             several(&shares),
             percent(MOST_SHARE)
@@ -157,10 +157,7 @@ mod tests {
     fn a_part_above_the_limit_is_refused_with_what_to_do() {
         let two = agents(vec![card(None), card(None)]);
         let notes = judge(demand(1000.0, 2), &two, false).unwrap();
-        assert_eq!(
-            notes,
-            ["headroom     1000/s takes of a core: load-1 50%, load-2 50% (at most 60% is allowed)"]
-        );
+        assert_eq!(notes, ["headroom     1000/s takes of a core: load-1 50%, load-2 50% (limit 60%)"]);
         let refused = judge(demand(1400.0, 2), &two, false).unwrap_err().to_string();
         for part in [
             "agent load-1 would need 70% of a core",
@@ -187,7 +184,7 @@ mod tests {
     #[test]
     fn a_long_list_is_cut() {
         let notes = judge(demand(10.0, 9), &agents(vec![card(None); 9]), false).unwrap();
-        assert!(notes[0].len() <= 100 && notes[0].contains(" and 5 more"), "{notes:?}");
+        assert!(notes[0].len() <= 100 && notes[0].contains(" and 6 more"), "{notes:?}");
     }
 
     proptest! {
