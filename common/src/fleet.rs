@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::CalibrationCard;
 use crate::dialect::Dialect;
 use crate::ids::{AgentName, Digest, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
 use crate::offset::Estimate;
@@ -14,7 +15,7 @@ use crate::trace::FailureKind;
 pub const WARMUP_AT_ONCE: u32 = 8;
 
 /// What an agent says of itself when it joins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Introduction {
     /// Its version.
     pub version: String,
@@ -30,6 +31,8 @@ pub struct Introduction {
     pub engine: Option<EngineCard>,
     /// It reads the GPUs of its host.
     pub gpu: bool,
+    /// What its host can carry; none where it was never calibrated.
+    pub calibration: Option<CalibrationCard>,
 }
 
 /// The engine that an agent launches from a recipe on its own host.

@@ -139,6 +139,8 @@ pub struct Plan {
     pub fleet: FleetPlan,
     /// Send nothing unless the power of a GPU is recorded.
     pub require_gpu: bool,
+    /// Send also what an agent's host cannot carry, by its calibration.
+    pub allow_over_ceiling: bool,
     /// What is to be found out about the engine.
     pub engine: EnginePlan,
     /// What the user says about the experiment.

@@ -100,6 +100,7 @@ async fn house(rogue: Rogue) -> House {
             observer: false,
             engine: None,
             gpu: false,
+            calibration: None,
         },
         spool: spool.path().to_owned(),
         once: true,

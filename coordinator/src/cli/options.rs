@@ -418,6 +418,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Agents")]
     pub join_timeout: String,
 
+    /// Send also what takes an agent above 60% of what its host can carry (see docs/calibration.md)
+    #[arg(long, help_heading = "Agents")]
+    pub allow_over_ceiling: bool,
+
     /// File with the join token [default: PLIMSOLL_TOKEN of the environment; if unset, and --listen is not loopback or
     /// has TLS, one is made and printed]
     #[arg(long, value_name = "FILE", help_heading = "Agents")]

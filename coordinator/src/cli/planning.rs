@@ -87,6 +87,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
         },
         fleet,
         require_gpu: options.require_gpu,
+        allow_over_ceiling: options.agents.allow_over_ceiling,
         engine: EnginePlan {
             dialect: options.engine.dialect,
             probe: if options.brief_probe { ProbeDepth::Brief } else { ProbeDepth::Full },

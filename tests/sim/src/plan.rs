@@ -52,6 +52,7 @@ pub fn plan(agents: usize, out: &Path) -> anyhow::Result<Plan> {
             join_timeout: Nanos::from_secs(120),
         },
         require_gpu: false,
+        allow_over_ceiling: false,
         engine: EnginePlan {
             dialect: Some(common::dialect::Dialect::OPENAI),
             probe: ProbeDepth::None,

@@ -147,6 +147,7 @@ async fn house() -> House {
             observer: false,
             engine: None,
             gpu: false,
+            calibration: None,
         },
         spool: DIR.into(),
         once: false,
