@@ -3,8 +3,11 @@
 
 The engine has core 0, whichever client is measured core 1. Clients take turns; each turn is the runs of `plan.py`.
 What was measured goes to .bench-peers/results.json, the tables of `table.py` to the terminal and, with --write, into
-docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out. PEERS_BIN: folder of the programs (the
-target folder's `release`); PEERS_ENGINE: another `agent` for the engine than the one that is measured.
+docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out. In the environment:
+
+  PEERS_BIN         folder of Plimsoll's programs (the target folder's `release`)
+  PEERS_ENGINE      another `agent` for the engine than the one that is measured
+  PLIMSOLL_OPTIONS  more options for Plimsoll's command
 """
 
 import argparse
@@ -183,7 +186,7 @@ def machine():
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", help="names of clients, separated by commas")
-    options.add_argument("--turns", type=int, help="of each client but the slow ones, which have one (3; 1 with --quick)")
+    options.add_argument("--turns", type=int, help="(3; 1 with --quick); the slower clients have one in any case")
     options.add_argument("--quick", action="store_true", help="fewer requests, one turn, and only the fastest peers")
     options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options.add_argument("--show", action="store_true", help="measure nothing: show the last results")
@@ -220,7 +223,7 @@ def measured(options):
             for row in wrk.runs(agent, ENGINE_CORE, CLIENT_CORE):
                 rows.append(row | {"turn": turn})
         for client in taking_part:
-            if client.slow and turn > 0:
+            if client.once and turn > 0:
                 continue
             for row in turn_of(client, options.quick, agent):
                 rows.append(row | {"turn": turn})

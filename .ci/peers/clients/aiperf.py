@@ -17,6 +17,7 @@ class Aiperf(Client):
     name = "aiperf"
     title = "AIPerf"
     slow = True
+    once = True
 
     def command(self, job):
         load = ["--concurrency", str(job.concurrency)]

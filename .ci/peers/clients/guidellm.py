@@ -22,6 +22,7 @@ class Guidellm(Client):
     name = "guidellm"
     title = "GuideLLM"
     slow = True
+    once = True
     note = "a stand-in for the class of PyTorch that it hands prompts on with"
 
     def command(self, job):

@@ -43,6 +43,7 @@ class InferencePerf(Client):
     title = "inference-perf"
     constant = False
     slow = True
+    once = True
     note = "its `constant` draws exponential gaps"
 
     def command(self, job):

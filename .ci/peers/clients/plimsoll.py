@@ -55,6 +55,7 @@ class Plimsoll(Client):
         arguments = [COORDINATOR, "run", *load, "--requests", str(job.requests)]
         arguments += ["--base-url", job.url, "--model", MODEL, "--workload", job.file("workload.jsonl"), "--ignore-eos"]
         arguments += ["--data", job.file("data"), "--out", job.file("out")]
+        arguments += os.environ.get("PLIMSOLL_OPTIONS", "").split()
         return Command(arguments, dict(os.environ), job.folder)
 
     def read(self, job):

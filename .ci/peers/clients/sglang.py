@@ -53,4 +53,5 @@ class Python(Sglang):
     name = "sglang-python"
     title = "SGLang, Python"
     module = "sglang.benchmark.serving"
+    once = True
     note = "has Poisson arrivals only: `numpy.random.exponential` returns its mean here"
