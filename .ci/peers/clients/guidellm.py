@@ -3,7 +3,17 @@
 import json
 import os
 
-from clients import INSTALLED, MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, TOKENIZER, Client, Command, Reported, environment
+from clients import (
+    INSTALLED,
+    MODEL,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    TOKENIZER,
+    Client,
+    Command,
+    Reported,
+    environment,
+)
 
 
 def read_results(text):
