@@ -161,7 +161,7 @@ def cost(data):
         "closed loop, req/s",
         "fixed, CPU s",
     ]
-    head += ["start to first, s", "last to exit, s", "peak MiB", "processes"]
+    head += ["start to first, s", "the same, 10 ms apart", "last to exit, s", "peak MiB", "processes"]
     rows = []
     for name in data.names():
         event, fixed = data.per_event(name)
@@ -174,6 +174,7 @@ def cost(data):
                 shown(data.each(name, "large", lambda r: r["achieved"])),
                 shown(fixed),
                 shown(data.each(name, "large", lambda r: r["start_to_first_s"])),
+                shown(data.each(name, "paced-large", lambda r: r["start_to_first_s"])),
                 shown(data.each(name, "large", lambda r: r["last_to_exit_s"])),
                 shown(data.each(name, "large", lambda r: r["peak_pss_bytes"] / MIB)),
                 str(max((r["peak_processes"] for r in data.of(name, "large")), default=NONE)),
@@ -182,7 +183,7 @@ def cost(data):
     if data.floor() is not None:
         closed = shown(data.each("wrk", "streams", lambda r: r["achieved"]))
         rows.append(
-            ["wrk (floor)", data.clients["wrk"]["version"], shown(data.floor(), US), NONE, closed] + [NONE] * 5
+            ["wrk (floor)", data.clients["wrk"]["version"], shown(data.floor(), US), NONE, closed] + [NONE] * 6
         )
     text = grid(head, rows)
     sizes = [
@@ -257,12 +258,8 @@ def schedule(data):
                 + [shown(data.each(name, kind, lambda r, n=n: r["added_ttft"][n]), MS) for n in (0, 1)]
             )
     text = grid(head, rows)
-    notes = [
-        "%s %s" % (about["title"], about["note"])
-        for name, about in data.clients.items()
-        if about["note"] and name != "plimsoll"
-    ]
-    return text + ("\n\n" + "; ".join(notes) + "." if notes else "")
+    notes = ["- %s: %s." % (about["title"], about["note"]) for about in data.clients.values() if about["note"]]
+    return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
 def rates(rows):
@@ -407,11 +404,18 @@ def done_when(data):
         None if end is None else end.median <= 1,
     )
     start = data.each("plimsoll", "large", lambda r: r["start_to_first_s"])
+    slowly = data.each("plimsoll", "paced-large", lambda r: r["start_to_first_s"])
     row(
         "start to first request",
         "≤ 1 s",
         NONE if start is None else shown(start) + " s",
         None if start is None else start.median <= 1,
+    )
+    row(
+        "the same, where a response takes 1.3 s (what is asked before counts, too)",
+        "≤ 1 s",
+        NONE if slowly is None else shown(slowly) + " s",
+        None if slowly is None else slowly.median <= 1,
     )
     return grid(["what", "asked for", "measured", "met"], rows).replace(
         "| --- | ---: | ---: | ---: |", "| --- | --- | --- | --- |"
