@@ -3,8 +3,11 @@
 
 The engine has core 0, whichever client is measured core 1. Clients take turns; each turn is the runs of `plan.py`.
 What was measured goes to .bench-peers/results.json, the tables of `table.py` to the terminal and, with --write, into
-docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out. PEERS_BIN: folder of the programs (the
-target folder's `release`); PEERS_ENGINE: another `agent` for the engine than the one that is measured.
+docs/benchmarks.md. `setup.sh` installs the clients; those that are not there are left out. In the environment:
+
+  PEERS_BIN         folder of Plimsoll's programs (the target folder's `release`)
+  PEERS_ENGINE      another `agent` for the engine than the one that is measured
+  PLIMSOLL_OPTIONS  more options for Plimsoll's command
 """
 
 import argparse
@@ -46,7 +49,12 @@ def empty(folder):
 def shown(arguments, job):
     """A command as a reader can repeat it."""
     text = " ".join(arguments)
-    for path, name in ((job.folder, "DIR"), (job.url, "URL"), (clients.TOP + "/", ""), (plimsoll.PROGRAMS + "/", "")):
+    for path, name in (
+        (job.folder, "DIR"),
+        (job.url, "URL"),
+        (clients.TOP + "/", ""),
+        (plimsoll.PROGRAMS + "/", ""),
+    ):
         text = text.replace(path, name)
     return text
 
@@ -54,7 +62,9 @@ def shown(arguments, job):
 def measure(client, run, agent, limit=LIMIT_SECONDS):
     """One run: a row of the results. What goes wrong is in it, under `problem`."""
     folder = empty(os.path.join(clients.INSTALLED, "runs", client.name, run.kind))
-    with Engine(agent, ENGINE_CORE, clients.OUTPUT_TOKENS, run.ttft_ms, run.gap_ms, os.path.join(folder, "engine.log")) as engine:
+    with Engine(
+        agent, ENGINE_CORE, clients.OUTPUT_TOKENS, run.ttft_ms, run.gap_ms, os.path.join(folder, "engine.log")
+    ) as engine:
         concurrency = None if run.rate else plan.CONCURRENCY
         job = clients.Job(engine.url, run.requests, run.rate, concurrency, folder)
         command = client.command(job)
@@ -70,7 +80,11 @@ def measure(client, run, agent, limit=LIMIT_SECONDS):
         )
         row = {"client": client.name, "kind": run.kind, "requests": run.requests, "rate": run.rate}
         row |= finished._asdict()
-        row |= {"engine_cpu_seconds": engine.cpu_seconds(), "command": shown(command.arguments, job), "problem": None}
+        row |= {
+            "engine_cpu_seconds": engine.cpu_seconds(),
+            "command": shown(command.arguments, job),
+            "problem": None,
+        }
         try:
             # Requests for trying and warming up come before.
             arrivals = engine.arrivals()[-run.requests :]
@@ -87,7 +101,10 @@ def measure(client, run, agent, limit=LIMIT_SECONDS):
         reported = client.read(job)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return row | {"problem": "its results cannot be read: %r" % error}
-    row |= {"reported": reported._asdict(), "added_ttft": figures.added_ttft((reported.ttft_p50, reported.ttft_p99), arrivals)}
+    row |= {
+        "reported": reported._asdict(),
+        "added_ttft": figures.added_ttft((reported.ttft_p50, reported.ttft_p99), arrivals),
+    }
     if client.name == "plimsoll":
         with open(job.file("out/report.json")) as file:
             row["verdict"] = plimsoll.read_verdict(file.read())
@@ -104,7 +121,9 @@ def of_arrivals(run, arrivals, finished):
     found = {
         "start_to_first_s": (min(read) - finished.started_ns) / 1e9,
         "last_to_exit_s": (finished.ended_ns - last) / 1e9,
-        "engine_ttft": [figures.percentile([(a.first_ns - a.read_ns) / 1e9 for a in arrivals], p) for p in (50, 99)],
+        "engine_ttft": [
+            figures.percentile([(a.first_ns - a.read_ns) / 1e9 for a in arrivals], p) for p in (50, 99)
+        ],
     }
     if run.rate is None:
         return found | {"achieved": len(arrivals) / ((last - min(read)) / 1e9)}
@@ -129,7 +148,9 @@ def told(row, is_constant):
         parts.append("TTFT %+.3f / %+.3f ms" % tuple(1e3 * x for x in row["added_ttft"]))
     parts.append("others %.1f cores, load %.1f" % (row["other_cores"], row["load"]))
     if row.get("verdict") and row["verdict"][0] != "valid":
-        parts.append("%s: %s" % (row["verdict"][0], "; ".join(reason.partition(" (")[0] for reason in row["verdict"][1])))
+        parts.append(
+            "%s: %s" % (row["verdict"][0], "; ".join(reason.partition(" (")[0] for reason in row["verdict"][1]))
+        )
     if row["problem"]:
         parts.append("PROBLEM: " + row["problem"])
     return "  ".join(parts)
@@ -155,7 +176,10 @@ def chosen(names, quick):
     if names:
         unknown = set(names) - {c.name for c in every}
         if unknown:
-            raise SystemExit("bench: there is no client %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(c.name for c in every)))
+            raise SystemExit(
+                "bench: there is no client %s; there are %s"
+                % (", ".join(sorted(unknown)), ", ".join(c.name for c in every))
+            )
         every = [c for c in every if c.name in names]
     elif quick:
         every = [c for c in every if c.name in ("plimsoll", "sglang-rust", "vllm")]
@@ -169,7 +193,9 @@ def chosen(names, quick):
 def machine():
     with open("/proc/cpuinfo") as file:
         model = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "-C", clients.TOP, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "-C", clients.TOP, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return {
         "cores": os.cpu_count(),
         "model": model,
@@ -183,8 +209,10 @@ def machine():
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", help="names of clients, separated by commas")
-    options.add_argument("--turns", type=int, help="of each client but the slow ones, which have one (3; 1 with --quick)")
-    options.add_argument("--quick", action="store_true", help="fewer requests, one turn, and only the fastest peers")
+    options.add_argument("--turns", type=int, help="(3; 1 with --quick); the slower clients have one in any case")
+    options.add_argument(
+        "--quick", action="store_true", help="fewer requests, one turn, and only the fastest peers"
+    )
     options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options.add_argument("--show", action="store_true", help="measure nothing: show the last results")
     options = options.parse_args()
@@ -212,7 +240,9 @@ def measured(options):
     taking_part = chosen(names, options.quick)
     agent = os.environ.get("PEERS_ENGINE") or plimsoll.AGENT
     if not os.access(agent, os.X_OK):
-        raise SystemExit("bench: there is no %s; build it first: cargo build --release -p coordinator -p agent" % agent)
+        raise SystemExit(
+            "bench: there is no %s; build it first: cargo build --release -p coordinator -p agent" % agent
+        )
     started = time.monotonic()
     rows = []
     for turn in range(options.turns or (1 if options.quick else 3)):
@@ -220,12 +250,15 @@ def measured(options):
             for row in wrk.runs(agent, ENGINE_CORE, CLIENT_CORE):
                 rows.append(row | {"turn": turn})
         for client in taking_part:
-            if client.slow and turn > 0:
+            if client.once and turn > 0:
                 continue
             for row in turn_of(client, options.quick, agent):
                 rows.append(row | {"turn": turn})
                 say(told(row, client.constant))
-    about = {c.name: {"title": c.title, "version": c.version(), "note": c.note, "constant": c.constant} for c in taking_part}
+    about = {
+        c.name: {"title": c.title, "version": c.version(), "note": c.note, "constant": c.constant}
+        for c in taking_part
+    }
     about["wrk"] = {"title": "wrk", "version": wrk.version(), "note": "", "constant": False}
     return {"machine": machine(), "seconds": time.monotonic() - started, "clients": about, "rows": rows}
 

@@ -24,7 +24,15 @@ SECONDS_A_REQUEST = 0.002
 
 def render(rows):
     """A line a length, each beside the shortest."""
-    head = ["requests", "req/s", "CPU a request, µs", "over the shortest", "agent, peak MiB", "coordinator, peak MiB", "last to exit, s"]
+    head = [
+        "requests",
+        "req/s",
+        "CPU a request, µs",
+        "over the shortest",
+        "agent, peak MiB",
+        "coordinator, peak MiB",
+        "last to exit, s",
+    ]
     lines = []
     for row in rows:
         cost = row["cpu_seconds"] / row["requests"]
@@ -32,7 +40,12 @@ def render(rows):
         sizes = [row["peak_pss_by_program"].get(name, 0) / table.MIB for name in ("agent", "coordinator")]
         exit_s = row.get("last_to_exit_s")
         lines.append(
-            ["{:,}".format(row["requests"]), table.number(row.get("achieved")), table.number(cost * table.US), table.number(cost / first)]
+            [
+                "{:,}".format(row["requests"]),
+                table.number(row.get("achieved")),
+                table.number(cost * table.US),
+                table.number(cost / first),
+            ]
             + [table.number(size) for size in sizes]
             + [table.number(exit_s) if not row["problem"] else row["problem"]]
         )
@@ -52,7 +65,11 @@ def main():
     rows = []
     for requests in sorted(options.requests):
         limit = bench.LIMIT_SECONDS + requests * SECONDS_A_REQUEST
-        rows.append(bench.measure(client, plan.closed("growth", requests), os.environ.get("PEERS_ENGINE") or plimsoll.AGENT, limit))
+        rows.append(
+            bench.measure(
+                client, plan.closed("growth", requests), os.environ.get("PEERS_ENGINE") or plimsoll.AGENT, limit
+            )
+        )
         bench.say(bench.told(rows[-1], client.constant))
     text = render(rows)
     bench.say("\n" + text)

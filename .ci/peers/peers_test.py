@@ -75,11 +75,19 @@ class Figures(unittest.TestCase):
 
 class Reading(unittest.TestCase):
     def test_vllm(self):
-        text = json.dumps({"completed": 100, "failed": 0, "duration": 2.02, "median_ttft_ms": 22.09, "p99_ttft_ms": 29.14})
+        text = json.dumps(
+            {"completed": 100, "failed": 0, "duration": 2.02, "median_ttft_ms": 22.09, "p99_ttft_ms": 29.14}
+        )
         self.assertEqual(vllm.read_results(text), clients.Reported(100, 0, 0.02209, 0.02914))
 
     def test_sglang_appends_a_line_a_run(self):
-        last = {"backend": "vllm", "request_rate": 50.0, "completed": 100, "median_ttft_ms": 21.5, "p99_ttft_ms": 33.25}
+        last = {
+            "backend": "vllm",
+            "request_rate": 50.0,
+            "completed": 100,
+            "median_ttft_ms": 21.5,
+            "p99_ttft_ms": 33.25,
+        }
         text = '{"completed": 7}\n%s\n' % json.dumps(last)
         self.assertEqual(sglang.read_results(text), clients.Reported(100, 0, 0.0215, 0.03325))
 
@@ -184,23 +192,40 @@ def example(turns=1):
     for turn in range(turns):
         for name, times in (("plimsoll", 1), ("vllm", 4)):
             for run in [*plan.first_runs(plan.FAST, False), *plan.further_runs(plan.FAST, False, 4000)]:
-                row = {"client": name, "kind": run.kind, "requests": run.requests, "rate": run.rate, "turn": turn, "problem": None}
+                row = {
+                    "client": name,
+                    "kind": run.kind,
+                    "requests": run.requests,
+                    "rate": run.rate,
+                    "turn": turn,
+                    "problem": None,
+                }
                 row |= {"started_ns": 0, "ended_ns": 10**9, "cpu_seconds": times * (0.5 + run.requests * 128e-6)}
-                row |= {"cpu_by_program": {"agent": run.requests * 96e-6}, "peak_pss_bytes": 64 << 20, "peak_processes": 2}
+                row |= {
+                    "cpu_by_program": {"agent": run.requests * 96e-6},
+                    "peak_pss_bytes": 64 << 20,
+                    "peak_processes": 2,
+                }
                 row |= {"other_cores": 0.1, "load": 1.0, "engine_cpu_seconds": 0.25, "command": name + " URL"}
                 row |= {"start_to_first_s": 0.5, "last_to_exit_s": 0.25, "achieved": run.rate or 4000 / times}
                 row |= {"added_ttft": [0.0001 * times, 0.001 * times]}
                 if run.rate:
                     row["deviation"] = {"p50": 2e-5 * times**2, "p99": 1e-4 * times**2, "max": 1e-3, "drift": 0.0}
                 rows.append(row)
-    about = {n: {"title": n.capitalize(), "version": "1", "note": "", "constant": True} for n in ("plimsoll", "vllm", "wrk")}
+    about = {
+        n: {"title": n.capitalize(), "version": "1", "note": "", "constant": True}
+        for n in ("plimsoll", "vllm", "wrk")
+    }
     machine = {"cores": 2, "model": "M", "kernel": "6", "commit": "abc", "date": "today", "real_time": True}
     return {"machine": machine, "seconds": 60.0, "clients": about, "rows": rows}
 
 
 class Table(unittest.TestCase):
     def test_three_digits_are_enough(self):
-        self.assertEqual([table.number(x) for x in (0.01234, 1.234, 12.34, 1234.5, None)], ["0.012", "1.23", "12.3", "1,234", "–"])
+        self.assertEqual(
+            [table.number(x) for x in (0.01234, 1.234, 12.34, 1234.5, None)],
+            ["0.012", "1.23", "12.3", "1,234", "–"],
+        )
         self.assertEqual(table.shown(figures.spread([1.0, 2.0, 3.0])), "2.00 (1.00–3.00)")
 
     def test_costs_and_ratios_are_those_of_the_results(self):
@@ -210,7 +235,9 @@ class Table(unittest.TestCase):
         # 4 times dearer is not 10 times, and 16 times further off is.
         self.assertIn("| ≥ 10× | 4.00× (Vllm: 4.00 against 1.00 µs) | **no** |", text)
         self.assertIn("| ≥ 10× | 16.0× (Vllm: 0.320 against 0.020 ms) | yes |", text)
-        self.assertIn("the agent takes 0.750 (0.750–0.750) and the coordinator 0.250 (0.250–0.250) µs in one write", text)
+        self.assertIn(
+            "the agent takes 0.750 (0.750–0.750) and the coordinator 0.250 (0.250–0.250) µs in one write", text
+        )
         # SGLang's client was not there: nothing is claimed.
         self.assertIn("| ≥ 2.5× | – | – |", text)
 

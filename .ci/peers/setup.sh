@@ -110,8 +110,9 @@ install() {
   fi
 }
 
-has_packages_to_install() {
-  command -v apt-get >/dev/null && [[ "$(id -u)" == 0 ]]
+install_tool() {
+  command -v apt-get >/dev/null && [[ "$(id -u)" == 0 ]] &&
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >"$dir/$1.log" 2>&1
 }
 
 mkdir -p "$dir"
@@ -121,9 +122,8 @@ if command -v flock >/dev/null; then
 fi
 
 for tool in wrk unzip; do
-  if ! command -v "$tool" >/dev/null; then
-    has_packages_to_install && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$tool" >"$dir/$tool.log" 2>&1 ||
-      say "$tool is missing; on Debian and Ubuntu: sudo apt-get install $tool"
+  if ! command -v "$tool" >/dev/null && ! install_tool "$tool"; then
+    say "$tool is missing; on Debian and Ubuntu: sudo apt-get install $tool"
   fi
 done
 

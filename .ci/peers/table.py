@@ -15,7 +15,15 @@ NONE = "–"
 def render(results):
     """Everything between the markers."""
     data = Data(results)
-    parts = [conditions(data), "### Done when", done_when(data), "### Cost", cost(data), "### Schedule and TTFT", schedule(data)]
+    parts = [
+        conditions(data),
+        "### Done when",
+        done_when(data),
+        "### Cost",
+        cost(data),
+        "### Schedule and TTFT",
+        schedule(data),
+    ]
     parts += ["### Commands", commands(data)]
     if (trouble := problems(data)) is not None:
         parts += ["### What went wrong", trouble]
@@ -96,7 +104,9 @@ def shown(found, scale=1.0):
     if found is None:
         return NONE
     text = number(found.median * scale)
-    return text if found.turns == 1 else "%s (%s–%s)" % (text, number(found.low * scale), number(found.high * scale))
+    return (
+        text if found.turns == 1 else "%s (%s–%s)" % (text, number(found.low * scale), number(found.high * scale))
+    )
 
 
 def grid(head, rows):
@@ -109,8 +119,14 @@ def conditions(data):
     others = [r["other_cores"] for r in data.rows]
     load = [r["load"] for r in data.rows]
     turns = 1 + max(r["turn"] for r in data.rows)
-    once = [data.clients[n]["title"] for n in data.names() if turns > 1 and {r["turn"] for r in data.rows if r["client"] == n} == {0}]
-    busiest = max((r["engine_cpu_seconds"] / ((r["ended_ns"] - r["started_ns"]) / 1e9) for r in data.rows), default=0)
+    once = [
+        data.clients[n]["title"]
+        for n in data.names()
+        if turns > 1 and {r["turn"] for r in data.rows if r["client"] == n} == {0}
+    ]
+    busiest = max(
+        (r["engine_cpu_seconds"] / ((r["ended_ns"] - r["started_ns"]) / 1e9) for r in data.rows), default=0
+    )
     text = "%s, commit %s, %d cores of %s, Linux %s; %d s, %s" % (
         machine["date"],
         machine["commit"],
@@ -137,8 +153,15 @@ def conditions(data):
 
 
 def cost(data):
-    head = ["client", "version", "one write, µs/event", "10 ms apart, µs/event", "closed loop, req/s", "fixed, CPU s"]
-    head += ["start to first, s", "last to exit, s", "peak MiB", "processes"]
+    head = [
+        "client",
+        "version",
+        "one write, µs/event",
+        "10 ms apart, µs/event",
+        "closed loop, req/s",
+        "fixed, CPU s",
+    ]
+    head += ["start to first, s", "the same, 10 ms apart", "last to exit, s", "peak MiB", "processes"]
     rows = []
     for name in data.names():
         event, fixed = data.per_event(name)
@@ -151,6 +174,7 @@ def cost(data):
                 shown(data.each(name, "large", lambda r: r["achieved"])),
                 shown(fixed),
                 shown(data.each(name, "large", lambda r: r["start_to_first_s"])),
+                shown(data.each(name, "paced-large", lambda r: r["start_to_first_s"])),
                 shown(data.each(name, "large", lambda r: r["last_to_exit_s"])),
                 shown(data.each(name, "large", lambda r: r["peak_pss_bytes"] / MIB)),
                 str(max((r["peak_processes"] for r in data.of(name, "large")), default=NONE)),
@@ -158,11 +182,21 @@ def cost(data):
         )
     if data.floor() is not None:
         closed = shown(data.each("wrk", "streams", lambda r: r["achieved"]))
-        rows.append(["wrk (floor)", data.clients["wrk"]["version"], shown(data.floor(), US), NONE, closed] + [NONE] * 5)
+        rows.append(
+            ["wrk (floor)", data.clients["wrk"]["version"], shown(data.floor(), US), NONE, closed] + [NONE] * 6
+        )
     text = grid(head, rows)
-    sizes = ["%s %s" % (data.clients[n]["title"], number(data.of(n, "large")[0]["requests"])) for n in data.names() if data.of(n, "large")]
+    sizes = [
+        "%s %s" % (data.clients[n]["title"], number(data.of(n, "large")[0]["requests"]))
+        for n in data.names()
+        if data.of(n, "large")
+    ]
     text += "\n\nStart, end and memory are of the closed loop: %s requests." % ", ".join(sizes)
-    paced = ["%s %g" % (data.clients[n]["title"], data.of(n, "paced-large")[0]["rate"]) for n in data.names() if data.of(n, "paced-large")]
+    paced = [
+        "%s %g" % (data.clients[n]["title"], data.of(n, "paced-large")[0]["rate"])
+        for n in data.names()
+        if data.of(n, "paced-large")
+    ]
     text += "\nEvents 10 ms apart at, requests/s: %s." % ", ".join(paced)
     if parts := split(data):
         text += "\nOf Plimsoll's CPU for an event, %s." % parts
@@ -182,12 +216,25 @@ def split(data):
         if agent:
             ours = [US * c.marginal / EVENTS for c in agent]
             rest = [US * c.marginal / EVENTS - mine for c, mine in zip(both, ours)]
-            parts.append("the agent takes %s and the coordinator %s µs %s" % (shown(figures.spread(ours)), shown(figures.spread(rest)), word))
+            parts.append(
+                "the agent takes %s and the coordinator %s µs %s"
+                % (shown(figures.spread(ours)), shown(figures.spread(rest)), word)
+            )
     return ", ".join(parts)
 
 
 def schedule(data):
-    head = ["client", "run", "offered/s", "achieved/s", "off schedule p50, ms", "p99, ms", "drift, ms", "TTFT added p50, ms", "p99, ms"]
+    head = [
+        "client",
+        "run",
+        "offered/s",
+        "achieved/s",
+        "off schedule p50, ms",
+        "p99, ms",
+        "drift, ms",
+        "TTFT added p50, ms",
+        "p99, ms",
+    ]
     rows = []
     for name in data.names():
         constant = data.clients[name]["constant"]
@@ -195,15 +242,24 @@ def schedule(data):
             found = data.of(name, kind)
             if not found:
                 continue
-            off = [data.each(name, kind, lambda r, p=p: r["deviation"][p]) for p in ("p50", "p99", "drift")] if constant else [None] * 3
+            off = (
+                [data.each(name, kind, lambda r, p=p: r["deviation"][p]) for p in ("p50", "p99", "drift")]
+                if constant
+                else [None] * 3
+            )
             rows.append(
-                [data.clients[name]["title"], kind, rates(found), shown(data.each(name, kind, lambda r: r["achieved"]))]
+                [
+                    data.clients[name]["title"],
+                    kind,
+                    rates(found),
+                    shown(data.each(name, kind, lambda r: r["achieved"])),
+                ]
                 + [shown(x, MS) for x in off]
                 + [shown(data.each(name, kind, lambda r, n=n: r["added_ttft"][n]), MS) for n in (0, 1)]
             )
     text = grid(head, rows)
-    notes = ["%s %s" % (about["title"], about["note"]) for name, about in data.clients.items() if about["note"] and name != "plimsoll"]
-    return text + ("\n\n" + "; ".join(notes) + "." if notes else "")
+    notes = ["- %s: %s." % (about["title"], about["note"]) for about in data.clients.values() if about["note"]]
+    return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
 def rates(rows):
@@ -255,16 +311,30 @@ def done_when(data):
         if theirs is None or ours is None or not ours:
             row(what, target, NONE, None)
             return
-        beside = "%s: %s against %s%s" % (data.clients[name]["title"], number(theirs), number(ours), unit) if name else ""
+        beside = (
+            "%s: %s against %s%s" % (data.clients[name]["title"], number(theirs), number(ours), unit)
+            if name
+            else ""
+        )
         row(what, target, "%s× (%s)" % (number(theirs / ours), beside), theirs / ours >= limit)
 
     mine = median(data.per_event("plimsoll")[0])
     mine = None if mine is None else mine * US
     cheap = best(data, PYTHON, lambda n: median(data.per_event(n)[0]))
     theirs, name = (cheap[0] * US, cheap[1]) if cheap else (None, None)
-    ratio("CPU an event, one write: the cheapest Python client over Plimsoll", "≥ 10×", theirs, mine, 10, name, " µs")
+    ratio(
+        "CPU an event, one write: the cheapest Python client over Plimsoll", "≥ 10×", theirs, mine, 10, name, " µs"
+    )
     rust = median(data.per_event("sglang-rust")[0]) if "sglang-rust" in data.clients else None
-    ratio("the same: SGLang's Rust client", "≥ 2.5×", None if rust is None else rust * US, mine, 2.5, "sglang-rust", " µs")
+    ratio(
+        "the same: SGLang's Rust client",
+        "≥ 2.5×",
+        None if rust is None else rust * US,
+        mine,
+        2.5,
+        "sglang-rust",
+        " µs",
+    )
     paced = [median(data.paced_per_event(n)) if n in data.clients else None for n in ("sglang-rust", "plimsoll")]
     paced = [None if x is None else x * US for x in paced]
     ratio("CPU an event, 10 ms apart: SGLang's Rust client", "≥ 1×", *paced, 1, "sglang-rust", " µs")
@@ -277,7 +347,11 @@ def done_when(data):
 
     def off(name, kind, p):
         rows = data.of(name, kind)
-        if not data.clients[name]["constant"] or not rows or (name != "plimsoll" and rows[0]["rate"] != data.of("plimsoll", kind)[0]["rate"]):
+        if (
+            not data.clients[name]["constant"]
+            or not rows
+            or (name != "plimsoll" and rows[0]["rate"] != data.of("plimsoll", kind)[0]["rate"])
+        ):
             return None
         return median(data.each(name, kind, lambda r: r["deviation"][p]))
 
@@ -287,23 +361,62 @@ def done_when(data):
         near = best(data, others, lambda n, p=p: off(n, "steady", p)) if has else None
         theirs, name = (near[0] * MS, near[1]) if near else (None, None)
         ours = off("plimsoll", "steady", p) if has else None
-        ratio("off schedule at 200/s, %s: the nearest other" % p, "≥ 10×", theirs, None if ours is None else ours * MS, 10, name, " ms")
+        ratio(
+            "off schedule at 200/s, %s: the nearest other" % p,
+            "≥ 10×",
+            theirs,
+            None if ours is None else ours * MS,
+            10,
+            name,
+            " ms",
+        )
     fast = data.of("plimsoll", "fast")
     if fast:
         achieved = median(data.each("plimsoll", "fast", lambda r: r["achieved"]))
-        p99, drift = (median(data.each("plimsoll", "fast", lambda r, p=p: r["deviation"][p])) * MS for p in ("p99", "drift"))
+        p99, drift = (
+            median(data.each("plimsoll", "fast", lambda r, p=p: r["deviation"][p])) * MS for p in ("p99", "drift")
+        )
         # A gap is 0.5 ms: more than that late at the end, and it has fallen behind.
         on = abs(achieved / 2000 - 1) <= 0.002 and abs(drift) <= 0.5
-        row("on schedule at 2,000/s", "yes", "%s/s, drift %s ms, p99 %s ms" % (number(achieved), number(drift), number(p99)), on)
+        row(
+            "on schedule at 2,000/s",
+            "yes",
+            "%s/s, drift %s ms, p99 %s ms" % (number(achieved), number(drift), number(p99)),
+            on,
+        )
     else:
         row("on schedule at 2,000/s", "yes", NONE, None)
     added = median(data.each("plimsoll", "half", lambda r: r["added_ttft"][0]))
     at = rates(data.of("plimsoll", "half")) if data.of("plimsoll", "half") else NONE
     measured = NONE if added is None else "%s ms (at %s/s)" % (number(added * MS), at)
-    row("TTFT added at half the closed loop's rate, p50", "≤ 0.1 ms", measured, None if added is None else added * MS <= 0.1)
+    row(
+        "TTFT added at half the closed loop's rate, p50",
+        "≤ 0.1 ms",
+        measured,
+        None if added is None else added * MS <= 0.1,
+    )
     ten = [r for r in data.of("plimsoll", "large") if r["requests"] >= 10000]
     end = figures.spread([r["last_to_exit_s"] for r in ten])
-    row("last response to exit, 10,000 requests", "≤ 1 s", NONE if end is None else shown(end) + " s", None if end is None else end.median <= 1)
+    row(
+        "last response to exit, 10,000 requests",
+        "≤ 1 s",
+        NONE if end is None else shown(end) + " s",
+        None if end is None else end.median <= 1,
+    )
     start = data.each("plimsoll", "large", lambda r: r["start_to_first_s"])
-    row("start to first request", "≤ 1 s", NONE if start is None else shown(start) + " s", None if start is None else start.median <= 1)
-    return grid(["what", "asked for", "measured", "met"], rows).replace("| --- | ---: | ---: | ---: |", "| --- | --- | --- | --- |")
+    slowly = data.each("plimsoll", "paced-large", lambda r: r["start_to_first_s"])
+    row(
+        "start to first request",
+        "≤ 1 s",
+        NONE if start is None else shown(start) + " s",
+        None if start is None else start.median <= 1,
+    )
+    row(
+        "the same, where a response takes 1.3 s (what is asked before counts, too)",
+        "≤ 1 s",
+        NONE if slowly is None else shown(slowly) + " s",
+        None if slowly is None else slowly.median <= 1,
+    )
+    return grid(["what", "asked for", "measured", "met"], rows).replace(
+        "| --- | ---: | ---: | ---: |", "| --- | --- | --- | --- |"
+    )

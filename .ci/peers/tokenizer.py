@@ -37,7 +37,11 @@ def main():
     )
     tokenizer.train_from_iterator(sentences(20000), trainer)
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|end|>", bos_token="<|end|>", pad_token="<|end|>", model_max_length=100000
+        tokenizer_object=tokenizer,
+        eos_token="<|end|>",
+        bos_token="<|end|>",
+        pad_token="<|end|>",
+        model_max_length=100000,
     ).save_pretrained(sys.argv[1])
 
 

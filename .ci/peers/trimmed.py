@@ -78,7 +78,9 @@ class Standins(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         name = module.__name__
-        module.__path__ = [path for path in (os.path.join(p, *name.split(".")) for p in sys.path) if os.path.isdir(path)]
+        module.__path__ = [
+            path for path in (os.path.join(p, *name.split(".")) for p in sys.path) if os.path.isdir(path)
+        ]
         if self.named:
             module.__dict__.update(STANDINS[name])
         else:

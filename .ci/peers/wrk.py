@@ -44,9 +44,20 @@ def runs(agent, engine_core, client_core):
         with Engine(agent, engine_core, clients.OUTPUT_TOKENS, log=os.path.join(folder, "engine.log")) as engine:
             command = ["wrk", "-t1", "-c%d" % plan.CONCURRENCY, "-d%d" % SECONDS]
             command += (["-s", script] if kind == "streams" else []) + [engine.url + path]
-            finished = process.run(command, client_core, 30, log, keep={engine.process.pid}, not_others=engine.cpu_seconds)
+            finished = process.run(
+                command, client_core, 30, log, keep={engine.process.pid}, not_others=engine.cpu_seconds
+            )
             engine_cpu = engine.cpu_seconds()
         with open(log) as file:
             requests, rate = read_requests(file.read())
-        row = {"client": "wrk", "kind": kind, "requests": requests, "rate": None, "achieved": rate, "problem": None}
-        yield row | finished._asdict() | {"engine_cpu_seconds": engine_cpu, "command": "wrk -t1 -c64 -d2 URL" + path}
+        row = {
+            "client": "wrk",
+            "kind": kind,
+            "requests": requests,
+            "rate": None,
+            "achieved": rate,
+            "problem": None,
+        }
+        yield (
+            row | finished._asdict() | {"engine_cpu_seconds": engine_cpu, "command": "wrk -t1 -c64 -d2 URL" + path}
+        )

@@ -71,8 +71,10 @@ class Client:
     title = ""
     # Its arrivals can have equal gaps; else they are not held against a schedule.
     constant = True
-    # Starts and ends so slowly that it is measured once, with fewer requests.
+    # Starts and ends so slowly that it is measured with fewer requests, in fewer runs.
     slow = False
+    # Measured in the first turn only: what it shows does not hang on a few per cent.
+    once = False
     # What a reader has to know of how it is run here.
     note = ""
 

@@ -17,13 +17,29 @@ class Aiperf(Client):
     name = "aiperf"
     title = "AIPerf"
     slow = True
+    once = True
 
     def command(self, job):
         load = ["--concurrency", str(job.concurrency)]
         if job.rate is not None:
             load = ["--request-rate", "%g" % job.rate, "--arrival-pattern", "constant"]
-        arguments = [os.path.join(INSTALLED, "aiperf/bin/aiperf"), "profile", "-m", MODEL, "--tokenizer", TOKENIZER]
-        arguments += ["--url", job.url, "--endpoint-type", "completions", "--streaming", "--use-legacy-max-tokens", *load]
+        arguments = [
+            os.path.join(INSTALLED, "aiperf/bin/aiperf"),
+            "profile",
+            "-m",
+            MODEL,
+            "--tokenizer",
+            TOKENIZER,
+        ]
+        arguments += [
+            "--url",
+            job.url,
+            "--endpoint-type",
+            "completions",
+            "--streaming",
+            "--use-legacy-max-tokens",
+            *load,
+        ]
         arguments += ["--request-count", str(job.requests), "--isl", str(PROMPT_TOKENS), "--isl-stddev", "0"]
         arguments += ["--osl", str(OUTPUT_TOKENS), "--osl-stddev", "0", "--random-seed", "1", "--ui", "none"]
         arguments += ["--no-gpu-telemetry", "--no-server-metrics", "--artifact-dir", job.file("artifacts")]

@@ -3,7 +3,17 @@
 import json
 import os
 
-from clients import INSTALLED, MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, TOKENIZER, Client, Command, Reported, environment
+from clients import (
+    INSTALLED,
+    MODEL,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    TOKENIZER,
+    Client,
+    Command,
+    Reported,
+    environment,
+)
 
 
 def read_results(text):
@@ -22,6 +32,7 @@ class Guidellm(Client):
     name = "guidellm"
     title = "GuideLLM"
     slow = True
+    once = True
     note = "a stand-in for the class of PyTorch that it hands prompts on with"
 
     def command(self, job):

@@ -4,12 +4,25 @@ import json
 import math
 import os
 
-from clients import INSTALLED, MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, TOKENIZER, Client, Command, Reported, environment
+from clients import (
+    INSTALLED,
+    MODEL,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    TOKENIZER,
+    Client,
+    Command,
+    Reported,
+    environment,
+)
 
 
 def configuration(job):
     if job.rate is None:
-        load = {"type": "concurrent", "stages": [{"num_requests": job.requests, "concurrency_level": job.concurrency}]}
+        load = {
+            "type": "concurrent",
+            "stages": [{"num_requests": job.requests, "concurrency_level": job.concurrency}],
+        }
     else:
         # It takes whole seconds.
         load = {"type": "constant", "stages": [{"rate": job.rate, "duration": math.ceil(job.requests / job.rate)}]}
@@ -43,12 +56,17 @@ class InferencePerf(Client):
     title = "inference-perf"
     constant = False
     slow = True
+    once = True
     note = "its `constant` draws exponential gaps"
 
     def command(self, job):
         with open(job.file("config.yml"), "w") as file:
             json.dump(configuration(job), file)
-        arguments = [os.path.join(INSTALLED, "inference-perf/bin/inference-perf"), "--config_file", job.file("config.yml")]
+        arguments = [
+            os.path.join(INSTALLED, "inference-perf/bin/inference-perf"),
+            "--config_file",
+            job.file("config.yml"),
+        ]
         return Command(arguments, environment(), job.folder)
 
     def read(self, job):

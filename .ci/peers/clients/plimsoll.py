@@ -6,7 +6,9 @@ import subprocess
 
 from clients import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS, TOP, Client, Command, Reported
 
-PROGRAMS = os.environ.get("PEERS_BIN") or os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(TOP, "target"), "release")
+PROGRAMS = os.environ.get("PEERS_BIN") or os.path.join(
+    os.environ.get("CARGO_TARGET_DIR") or os.path.join(TOP, "target"), "release"
+)
 COORDINATOR = os.path.join(PROGRAMS, "coordinator")
 AGENT = os.path.join(PROGRAMS, "agent")
 
@@ -43,7 +45,9 @@ class Plimsoll(Client):
     def version(self):
         if not (os.access(COORDINATOR, os.X_OK) and os.access(AGENT, os.X_OK)):
             return None
-        said = subprocess.run([COORDINATOR, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        said = subprocess.run(
+            [COORDINATOR, "--version"], capture_output=True, text=True, check=False
+        ).stdout.split()
         return said[-1] if said else None
 
     def command(self, job):
@@ -53,8 +57,17 @@ class Plimsoll(Client):
         if job.rate is not None:
             load = ["--arrival", "constant", "--rate", "%g" % job.rate]
         arguments = [COORDINATOR, "run", *load, "--requests", str(job.requests)]
-        arguments += ["--base-url", job.url, "--model", MODEL, "--workload", job.file("workload.jsonl"), "--ignore-eos"]
+        arguments += [
+            "--base-url",
+            job.url,
+            "--model",
+            MODEL,
+            "--workload",
+            job.file("workload.jsonl"),
+            "--ignore-eos",
+        ]
         arguments += ["--data", job.file("data"), "--out", job.file("out")]
+        arguments += os.environ.get("PLIMSOLL_OPTIONS", "").split()
         return Command(arguments, dict(os.environ), job.folder)
 
     def read(self, job):

@@ -29,7 +29,16 @@ class Sglang(Client):
         if job.rate is not None:
             load = ["--request-rate", "%g" % job.rate]
         arguments = [os.path.join(INSTALLED, "clients/bin/python"), TRIMMED, self.module, "--backend", "vllm"]
-        arguments += ["--base-url", job.url, "--model", MODEL, "--tokenizer", TOKENIZER, "--dataset-name", "random-ids"]
+        arguments += [
+            "--base-url",
+            job.url,
+            "--model",
+            MODEL,
+            "--tokenizer",
+            TOKENIZER,
+            "--dataset-name",
+            "random-ids",
+        ]
         arguments += ["--random-input-len", str(PROMPT_TOKENS), "--random-output-len", str(OUTPUT_TOKENS)]
         arguments += ["--random-range-ratio", "1", "--num-prompts", str(job.requests), *load, "--disable-tqdm"]
         arguments += ["--output-file", job.file("results.jsonl")]
@@ -53,4 +62,5 @@ class Python(Sglang):
     name = "sglang-python"
     title = "SGLang, Python"
     module = "sglang.benchmark.serving"
+    once = True
     note = "has Poisson arrivals only: `numpy.random.exponential` returns its mean here"

@@ -29,10 +29,32 @@ class Vllm(Client):
         if job.rate is not None:
             load = ["--request-rate", "%g" % job.rate, "--burstiness", "inf"]
         arguments = [os.path.join(INSTALLED, "clients/bin/python"), TRIMMED, "vllm.benchmarks.serve"]
-        arguments += ["--backend", "openai", "--base-url", job.url, "--endpoint", "/v1/completions", "--model", MODEL]
-        arguments += ["--tokenizer", TOKENIZER, "--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)]
+        arguments += [
+            "--backend",
+            "openai",
+            "--base-url",
+            job.url,
+            "--endpoint",
+            "/v1/completions",
+            "--model",
+            MODEL,
+        ]
+        arguments += [
+            "--tokenizer",
+            TOKENIZER,
+            "--dataset-name",
+            "random",
+            "--random-input-len",
+            str(PROMPT_TOKENS),
+        ]
         arguments += ["--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(job.requests), *load]
-        arguments += ["--ignore-eos", "--disable-tqdm", "--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result"]
+        arguments += [
+            "--ignore-eos",
+            "--disable-tqdm",
+            "--percentile-metrics",
+            "ttft,tpot,itl,e2el",
+            "--save-result",
+        ]
         arguments += ["--result-dir", job.folder, "--result-filename", "results.json"]
         folder = os.path.join(INSTALLED, "trimmed", "vllm-" + self.version())
         return Command(arguments, environment(PYTHONPATH=folder), job.folder)

@@ -60,6 +60,8 @@ pub(super) struct Server {
     due: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// What the timer is set to.
     armed: Option<Nanos>,
+    /// It has fired, and stays readable until it is set again or switched off.
+    fired: bool,
     arrivals: Arrivals,
     scratch: Vec<u8>,
 }
@@ -112,6 +114,7 @@ impl Server {
             opened: 0,
             due: BinaryHeap::new(),
             armed: None,
+            fired: false,
             arrivals: Arrivals::default(),
             scratch: vec![0; READ_BYTES],
         })
@@ -141,8 +144,8 @@ impl Server {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
                     END => return Ok(self.arrivals),
-                    // Set again below, which also takes back that it has fired.
-                    TIMER => self.armed = None,
+                    // Set again below, or switched off, which also takes back that it has fired.
+                    TIMER => self.fired = true,
                     token => self.serve(token, event.flags),
                 }
             }
@@ -339,9 +342,10 @@ impl Server {
 
     fn set_timer(&mut self) -> io::Result<()> {
         let next = self.due.peek().map(|Reverse((at, _))| *at);
-        if next == self.armed {
+        if next == self.armed && !std::mem::take(&mut self.fired) {
             return Ok(());
         }
+        self.fired = false;
         self.armed = next;
         // Zero would be no time at all, and switches it off.
         let at = next.map_or(Nanos::ZERO, |at| at.max(Nanos(1)));

@@ -236,6 +236,23 @@ fn a_client_that_does_not_read_holds_up_nobody() {
     }
 }
 
+/// Once the last answer's clock has run out, it waits: a timer that stays readable would have it spin, on a core where a
+/// client may want to run. How long it is looked at changes only how sure the answer is.
+#[test]
+fn with_nothing_to_do_it_does_nothing() {
+    let engine = Engine::start(&["--ttft-ms", "5"]);
+    engine.ask(Api::Completions, 4, 2);
+    let used = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", engine.process.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        // In hundredths of a second, as the kernel counts for everybody.
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = used();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(used() - before < 5, "{} hundredths of a second in half a second", used() - before);
+}
+
 #[test]
 fn a_signal_ends_it_and_its_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
