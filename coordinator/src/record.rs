@@ -158,7 +158,7 @@ fn plan_json(plan: &Plan) -> Value {
         "slos": plan.slos, "slo_target": plan.slo_target.share(),
         "stop_after_knee": plan.stop_after_knee, "max_failures": plan.max_failures,
         "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
-        "warm_connections": plan.warm_connections,
+        "warm_connections": plan.warm_connections, "upload": plan.upload.name(),
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
         "between_trials": plan.engine.between.name(), "require_gpu": plan.require_gpu,

@@ -227,6 +227,7 @@ impl Sending<'_, '_> {
             workload: self.run.plan.workload_digest(),
             workload_bytes: self.run.plan.workload.bytes.len() as u64,
             warm_connections: self.run.plan.warm_connections,
+            upload: self.run.plan.upload,
             local: self.run.plan.fleet.remote == 0,
             closed: planned.rate.workers().is_some(),
             launcher: self.launcher.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::clock::Clock;
-use common::fleet::{EngineStage, Progress, TrialOrder, WARMUP_AT_ONCE};
+use common::fleet::{EngineStage, Progress, TrialOrder, Upload, WARMUP_AT_ONCE};
 use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
 use common::plan::Target;
 use common::trace::headed;
@@ -33,6 +33,8 @@ pub struct TrialCase {
     pub workload_bytes: u64,
     /// Connections that each agent opens before the start.
     pub warm_connections: u32,
+    /// When the agents deliver their traces.
+    pub upload: Upload,
     /// All agents are on this host.
     pub local: bool,
     /// A closed loop.
@@ -151,6 +153,7 @@ fn tell_to_prepare(case: &TrialCase, assigned: &Assigned, fleet: &Fleet) {
             slice_count: part.slice.len() as u64,
             permits: part.permits,
             closed: case.closed,
+            upload: case.upload,
             warmup: part.warmup.clone(),
             warm_connections: case.warm_connections.min(part.slice.len() as u32),
         };

@@ -2,7 +2,7 @@
 
 use common::fleet::{
     CollectOrder, CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress,
-    ReadyReport, TrialOrder,
+    ReadyReport, TrialOrder, Upload,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::{Drift, Estimate};
@@ -110,6 +110,7 @@ impl From<&TrialOrder> for v1::Prepare {
             warmup: o.warmup.iter().map(|&(row, altered)| v1::WarmupRow { row, altered }).collect(),
             warm_connections: o.warm_connections,
             closed: o.closed,
+            upload_after: o.upload == Upload::After,
         }
     }
 }
@@ -132,6 +133,7 @@ impl TryFrom<v1::Prepare> for TrialOrder {
             warmup: p.warmup.iter().map(|w| (w.row, w.altered)).collect(),
             warm_connections: p.warm_connections,
             closed: p.closed,
+            upload: if p.upload_after { Upload::After } else { Upload::During },
         })
     }
 }
@@ -377,6 +379,7 @@ mod tests {
             warmup: vec![(1, true), (2, false)],
             warm_connections: 6,
             closed: true,
+            upload: Upload::After,
         }
     }
 
