@@ -5,6 +5,7 @@ mod capture;
 mod company;
 mod config;
 mod entrance;
+mod files;
 mod local;
 mod options;
 mod planning;

@@ -16,6 +16,10 @@ use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
 /// Grace on top of what a trial must take, for hosts that are busy.
 const GRACE: Nanos = Nanos(30_000_000_000);
 
+/// Between two times that the fleet's counters are shown: they are summed each time, over as many agents as there are, and
+/// each of those says something every second.
+const SHOW_EVERY: Nanos = Nanos(100_000_000);
+
 /// What a trial is made of, besides its assignment.
 #[derive(Debug, Clone)]
 pub struct TrialCase {
@@ -77,6 +81,8 @@ pub async fn drive<E>(
     let mut machine = Machine::new(case.epoch, digests, patience(case, assigned), clock.monotonic());
     tell_to_prepare(case, assigned, fleet);
     let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
+    // When it was last shown, and whether there is news since.
+    let (mut shown, mut news) = (Nanos::ZERO, false);
     let mut stop_seen = 0;
     let mut told: Option<ToAgent> = None;
     loop {
@@ -84,9 +90,7 @@ pub async fn drive<E>(
             change = fleet.next() => match change {
                 Change::Said(agent, FromAgent::Heartbeat(Some(p))) if p.epoch == case.epoch => {
                     progress.insert(agent, p);
-                    if let Some(start) = machine.start() {
-                        watch.progress(clock.monotonic() - start, &progress);
-                    }
+                    news = true;
                     Event::Tick
                 }
                 Change::Said(agent, said) => translate(agent, said, case.epoch),
@@ -114,6 +118,11 @@ pub async fn drive<E>(
                 Event::Stop(level > 1)
             }
         };
+        let now = clock.monotonic();
+        if let Some(start) = machine.start().filter(|_| news && now - shown >= SHOW_EVERY) {
+            (shown, news) = (now, false);
+            watch.progress(now - start, &progress);
+        }
         let before = machine.start().is_some();
         for effect in machine.on(event, clock.monotonic()) {
             match effect {
