@@ -26,7 +26,7 @@ SEED ?= 1
 JOBS ?= 3
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines cluster-test cluster-short sim-build sim sim-short fuzz bench lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines cluster-test cluster-short sim-build sim sim-short fuzz bench bench-quick bench-peers peers-setup test-scripts lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -58,6 +58,10 @@ test: setup $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, wit
 	@$(if $(filter 1,$(REAL_ENGINE)),,printf 'the tests against the real engine are left out (REAL_ENGINE=0)\n')
 	$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
 	$(CARGO) test --doc --workspace --locked
+	@$(MAKE) --no-print-directory test-scripts
+
+test-scripts:
+	python3 -m unittest discover --start-directory .ci/peers --pattern '*_test.py'
 
 proofs: setup-build ## hold the statistics against known queues, 1,000 seeds, and write docs/credibility.md (some minutes)
 	$(CARGO) run --release --locked -p proofs -- --seeds 1000 --write docs/credibility.md
@@ -95,8 +99,17 @@ sim-short: sim-build ## 200 seeds of it, and every sabotage noticed within 200 (
 fuzz: setup-build ## give every reader of outside bytes to libFuzzer (FUZZ_SECONDS each, 20; needs a nightly compiler)
 	@fuzz/run.sh $(FUZZ_SECONDS)
 
-bench: setup-build ## measure what Plimsoll itself costs, about 4 minutes after the build (BENCH=stream: only that)
+bench: setup-build ## measure what Plimsoll costs, and beside other clients where make peers-setup was (BENCH=stream: only that)
 	@CARGO="$(CARGO)" .ci/bench.sh $(BENCH)
+
+bench-quick: setup-build ## the same in a quick form, 3 minutes after the build
+	@CARGO="$(CARGO)" BENCH_QUICK=1 .ci/bench.sh $(BENCH)
+
+peers-setup: setup-python ## install the clients that Plimsoll is measured beside, in .bench-peers/ (3 GB, some minutes)
+	@.ci/peers/setup.sh
+
+bench-peers: setup-build ## only that: other clients, one engine, 12 minutes (PEERS="--only plimsoll,vllm", PEERS=--write: into the docs)
+	@CARGO="$(CARGO)" .ci/bench.sh peers
 
 lint: setup layout deny ## formatting, clippy, rustdoc, layout rules
 	$(CARGO) fmt --all -- --check
@@ -121,4 +134,4 @@ ci: ## everything that must pass: setup, lint, tests, demo, with the time of eac
 
 clean: ## remove what was built or installed here; results in plimsoll-data stay
 	$(CARGO) clean
-	rm -rf .real-engine
+	rm -rf .real-engine .bench-peers

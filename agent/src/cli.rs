@@ -143,11 +143,12 @@ pub struct JoinOptions {
     pub tls_name: Option<String>,
 }
 
-/// Commands that are programs of their own: see `gpu::command` and `spool::command`.
+/// Commands that are programs of their own: see `gpu::command`, `spool::command` and `null_engine`.
 const COMMANDS: &str = "Commands that serve no coordinator:
-  agent spool      shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
-  agent gpu-check  finds out what telemetry of this host's GPUs is worth, and prints JSON
-  agent gpu-probe  says what CUDA shows this process, and prints JSON";
+  agent spool        shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
+  agent null-engine  an engine without a model, to measure clients against
+  agent gpu-check    finds out what telemetry of this host's GPUs is worth, and prints JSON
+  agent gpu-probe    says what CUDA shows this process, and prints JSON";
 
 /// How long an agent waits for another one to let go of its folder.
 const UNLOCKED_WITHIN: Nanos = Nanos::from_secs(15);

@@ -8,6 +8,7 @@
 //! - [`health`] gathers the evidence on which a trial is called late.
 //! - [`telemetry`] records the host, the engine's own metrics and the GPUs beside a run.
 //! - [`host`] says what kind of machine this is.
+//! - [`null_engine`] is an engine without a model, to measure this host against.
 //! - [`outside`] is what a simulation of a fleet replaces: connections, the load thread, chance.
 //! - [`launch`] starts and ends an engine on this host, from a recipe.
 //!
@@ -24,6 +25,7 @@ pub mod health;
 pub mod host;
 pub mod launch;
 pub mod load;
+pub mod null_engine;
 pub mod outside;
 pub mod probe;
 pub mod session;

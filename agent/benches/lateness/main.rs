@@ -8,6 +8,8 @@
 //! generator does better.
 
 mod pacer;
+#[path = "../support/quick.rs"]
+mod quick;
 mod trial;
 
 use trial::{Engine, Lateness, Trial};
@@ -22,9 +24,10 @@ const SECONDS: u64 = 4;
 const TURNS: usize = 3;
 
 fn main() -> anyhow::Result<()> {
+    let turns_each = quick::turns(TURNS);
     let engine = Engine::start()?;
     println!(
-        "lateness in us, {SECONDS} s of Poisson arrivals, responses of 16 tokens; medians of {TURNS} turns"
+        "lateness in us, {SECONDS} s of Poisson arrivals, responses of 16 tokens; medians of {turns_each} turns"
     );
     println!(
         "| arrivals/s | what               | n a turn |    p50 |    p99 |     max | p99 / bare pacer (min-max) |"
@@ -33,8 +36,8 @@ fn main() -> anyhow::Result<()> {
         "| ---------- | ------------------ | -------- | ------ | ------ | ------- | -------------------------- |"
     );
     for rate in RATES {
-        let mut turns = Vec::with_capacity(TURNS);
-        for turn in 0..TURNS {
+        let mut turns = Vec::with_capacity(turns_each);
+        for turn in 0..turns_each {
             let bare = pacer::alone(rate, SECONDS)?;
             turns.push((bare, engine.trial(rate, SECONDS, turn)?));
         }

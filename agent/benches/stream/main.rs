@@ -5,6 +5,8 @@
 //! holds on another machine sooner than the microseconds do.
 
 mod cpu;
+#[path = "../support/quick.rs"]
+mod quick;
 mod readers;
 mod server;
 #[path = "../support/mod.rs"]
@@ -35,9 +37,10 @@ const CASES: [Case; 6] = [
 ];
 
 fn main() -> anyhow::Result<()> {
+    let turns_each = quick::turns(TURNS);
     let (ours, theirs) = cpu::cores();
     cpu::pin(ours);
-    println!("CPU per content event, responses of {} events, medians of {TURNS} turns", wire::EVENTS);
+    println!("CPU per content event, responses of {} events, medians of {turns_each} turns", wire::EVENTS);
     println!(
         "| a response's events | connections | agent us | floor us | ratio (min-max) | events a read, agent | floor |"
     );
@@ -46,8 +49,8 @@ fn main() -> anyhow::Result<()> {
     );
     for case in CASES {
         let port = server::start(case.pace, theirs)?;
-        let mut turns: Vec<(Cost, Cost)> = Vec::with_capacity(TURNS);
-        for _ in 0..TURNS {
+        let mut turns: Vec<(Cost, Cost)> = Vec::with_capacity(turns_each);
+        for _ in 0..turns_each {
             let floor = readers::floor(port, case.connections, case.rounds)?;
             turns.push((readers::client(port, case.connections, case.rounds)?, floor));
         }
@@ -64,7 +67,7 @@ fn main() -> anyhow::Result<()> {
             middle(&over(|(_, floor)| floor.events_per_read())),
         );
     }
-    let parser = (0..TURNS).map(|_| readers::parser(1000).map(|c| c.us_per_event()));
+    let parser = (0..turns_each).map(|_| readers::parser(1000).map(|c| c.us_per_event()));
     let parser = sorted(parser.collect::<anyhow::Result<_>>()?);
     println!("the client's parser alone (SSE, JSON, trace; no socket, no HTTP): {:.2} us", middle(&parser));
     Ok(())
