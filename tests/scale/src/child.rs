@@ -30,6 +30,15 @@ pub fn be_coordinator_if_wanted() -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// A folder on a disk for a coordinator's data: beside the bench's program, where builds are.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder() -> anyhow::Result<tempfile::TempDir> {
+    let program = std::env::current_exe()?;
+    Ok(tempfile::tempdir_in(program.parent().context("the program has no folder")?)?)
+}
+
 /// A coordinator that runs. It ends with this value.
 pub struct Coordinator {
     child: Child,

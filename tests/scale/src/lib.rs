@@ -5,10 +5,13 @@
 //! of the real agent as are wanted, in the bench's process ([`agents`]): joining, heartbeats, clock probes, spool and
 //! delivery are the agent's own code over loopback. Only their load is none ([`engine`]): traces are made up.
 //!
-//! The benches print figures and assert nothing. No release has any of this.
+//! [`wire`] is how fast traces are taken in, [`crowd`] what agents cost that are only there. They print figures and assert
+//! nothing. No release has any of this.
 
 pub mod agents;
 pub mod child;
 pub mod coordinator;
+pub mod crowd;
 pub mod engine;
 pub mod figures;
+pub mod wire;

@@ -1,6 +1,6 @@
 //! How fast a coordinator takes traces from agents over their connections, and what memory that takes.
 //!
-//! `cargo bench -p scale --bench wire`. Eight agents fill their spools, and then, with `--upload after`, all deliver at
+//! `cargo bench -p scale --bench fleet -- wire`. Eight agents fill their spools, and then, with `--upload after`, all deliver at
 //! once: what is timed is the agents' uploader, gRPC over loopback, and the coordinator up to its acknowledgement, which is
 //! behind a sync; making traces is not. The coordinator is a process of its own: its CPU and memory are its own. Where both
 //! share two cores, traces a second are what the two together allow; `1 s of CPU` is what the coordinator alone takes in
@@ -11,11 +11,11 @@
 
 use std::time::Duration;
 
+use crate::agents::Stage;
+use crate::child::Coordinator;
+use crate::coordinator::Job;
+use crate::figures::{load, this_process};
 use common::clock::{Clock, SystemClock};
-use scale::agents::Stage;
-use scale::child::{Coordinator, be_coordinator_if_wanted};
-use scale::coordinator::Job;
-use scale::figures::{load, this_process};
 
 const AGENTS: usize = 8;
 
@@ -25,10 +25,11 @@ const EVENTS: usize = 80;
 /// Workers of the closed loop that fills the spools.
 const WORKERS: u32 = 512;
 
-fn main() -> anyhow::Result<()> {
-    if be_coordinator_if_wanted()? {
-        return Ok(());
-    }
+/// Measures it, and prints a line for each case.
+///
+/// # Errors
+/// When coordinator or agents do not do their part.
+pub fn measure() -> anyhow::Result<()> {
     let traces: u64 = std::env::var("WIRE_TRACES").map_or(Ok(200_000), |n| n.parse())?;
     println!(
         "{AGENTS} agents deliver traces of {EVENTS} content events, about 1 KB each as postcard, over loopback"
@@ -50,7 +51,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn line(traces: u64, slow_sync_ms: u64) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let folder = crate::child::folder()?;
     // The agents' own disks are no part of this: memory, where the system has some for that.
     let memory = std::path::Path::new("/dev/shm");
     let spools = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
