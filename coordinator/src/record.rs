@@ -130,6 +130,12 @@ pub fn boot() -> Option<String> {
 /// Of this program. Read once: it is large.
 static BINARY: LazyLock<Option<Digest>> = LazyLock::new(|| digest_of(&std::env::current_exe().ok()?).ok());
 
+/// Begins to hash this program where that holds up nobody: it takes a tenth of a second, which would be waited for between
+/// the engine's answer and the first request. Where no thread is to be had, it is hashed when it is needed.
+pub fn begin() {
+    let _ = std::thread::Builder::new().name("record".into()).spawn(|| LazyLock::force(&BINARY).is_some());
+}
+
 /// Of a file, a piece at a time: whole in memory, this program's would be most of what a run takes.
 fn digest_of(path: &Path) -> io::Result<Digest> {
     let (mut file, mut hash, mut piece) = (File::open(path)?, Sha256::new(), vec![0; 64 << 10]);
