@@ -45,6 +45,7 @@ OURS = {
     "cluster": {"common", "plimsoll-tests"},  # real binaries are run, not linked
     "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
     "sim": {"agent", "common", "coordinator"},  # the whole program in one process, in virtual time
+    "scale": {"agent", "common", "coordinator"},  # benches of a coordinator and agents over real connections
     "engines": {"agent", "common"},  # what the agent makes of each engine's bytes
     "fake-nvml": set(),  # they play NVIDIA's libraries; sharing code would hide a shared mistake
     "fake-cuda": set(),
@@ -101,6 +102,7 @@ EXTERNAL = {
     "cluster": {"clap", "rustix", "serde"} | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
     "sim": {"anyhow", "clap", "hyper-util", "serde", "tokio", "tonic", "tower", "tracing-subscriber"} | DEV_TOOLS,
+    "scale": {"anyhow", "rustix", "serde", "tokio", "tonic"} | DEV_TOOLS,
     "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     # The fakes play NVIDIA's libraries: of the wrappers, one takes the layouts of structs, and the tests are clients.
     "fake-nvml": {"libloading", "nvml-wrapper", "nvml-wrapper-sys", "rustix", "serde"} | DEV_TOOLS,

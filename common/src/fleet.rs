@@ -138,6 +138,28 @@ pub struct Progress {
     pub traces_lost: u64,
 }
 
+/// When agents deliver the traces of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upload {
+    /// As they are spooled.
+    #[default]
+    During,
+    /// When the trial is drained: until then they stay in the spool, and nothing but heartbeats, clock probes and
+    /// telemetry goes to the coordinator.
+    After,
+}
+
+impl Upload {
+    /// As in --upload and in the record.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::During => "during",
+            Self::After => "after",
+        }
+    }
+}
+
 /// What an agent is to prepare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialOrder {
@@ -167,6 +189,8 @@ pub struct TrialOrder {
     pub warmup: Vec<(u32, bool)>,
     /// Idle connections to open before the start.
     pub warm_connections: u32,
+    /// When its traces are delivered.
+    pub upload: Upload,
 }
 
 /// What an agent answers when it is prepared.

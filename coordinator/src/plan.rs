@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::dialect::Dialect;
-use common::fleet::ProbeDepth;
+use common::fleet::{ProbeDepth, Upload};
 use common::ids::{Digest, Nanos};
 use common::knee::FailureShare;
 use common::plan::{ArrivalPlan, Extent, OfferedRate, Process, Target};
@@ -133,6 +133,8 @@ pub struct Plan {
     pub warmup: u32,
     /// Connections that each agent opens before a trial.
     pub warm_connections: u32,
+    /// When agents deliver the traces of a trial.
+    pub upload: Upload,
     /// Where evidence becomes a reason.
     pub limits: ValidityLimits,
     /// Who sends.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::clock::Clock;
-use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder, Upload};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
 use common::simulated::{Sabotage, is_sabotaged};
@@ -345,6 +345,9 @@ impl Session<'_> {
             (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
             (Report::Drained { spool, start_skew, health }, Phase::Running) => {
                 trial.phase = Phase::Drained { spool, start_skew, health: *health };
+                if trial.order.upload == Upload::After {
+                    trial.deliver(self.link.bulk.clone());
+                }
                 self.say_drained().await
             }
             (Report::Drained { .. } | Report::Abandoned | Report::Prepared(Ok(())), _) => Ok(()),

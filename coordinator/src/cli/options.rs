@@ -152,6 +152,16 @@ pub enum Between {
     Restart,
 }
 
+/// When agents deliver the traces of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum UploadOption {
+    /// As they come
+    #[default]
+    During,
+    /// After the trial's last response
+    After,
+}
+
 /// Which endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApiOption {
@@ -240,6 +250,11 @@ pub struct Common {
     /// Connections that each agent opens before a trial
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub warm_connections: u32,
+
+    /// When agents deliver the traces of a trial: as they come, or after its last response, so that no traces are on the
+    /// network while it is measured. They wait in the agents' spools, which must have room for them
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "Load")]
+    pub upload: UploadOption,
 
     /// What is asked of the engine
     #[command(flatten)]

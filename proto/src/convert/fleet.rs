@@ -3,7 +3,7 @@
 use common::calibration::CalibrationCard;
 use common::fleet::{
     CollectOrder, CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress,
-    ReadyReport, TrialOrder,
+    ReadyReport, TrialOrder, Upload,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::{Drift, Estimate};
@@ -139,6 +139,7 @@ impl From<&TrialOrder> for v1::Prepare {
             warmup: o.warmup.iter().map(|&(row, altered)| v1::WarmupRow { row, altered }).collect(),
             warm_connections: o.warm_connections,
             closed: o.closed,
+            upload_after: o.upload == Upload::After,
         }
     }
 }
@@ -161,6 +162,7 @@ impl TryFrom<v1::Prepare> for TrialOrder {
             warmup: p.warmup.iter().map(|w| (w.row, w.altered)).collect(),
             warm_connections: p.warm_connections,
             closed: p.closed,
+            upload: if p.upload_after { Upload::After } else { Upload::During },
         })
     }
 }
@@ -406,6 +408,7 @@ mod tests {
             warmup: vec![(1, true), (2, false)],
             warm_connections: 6,
             closed: true,
+            upload: Upload::After,
         }
     }
 
