@@ -13,12 +13,12 @@ if [[ "$quick" == 1 ]]; then
 fi
 
 # Bench and the crate that it is of, in the order in which they run.
-benches=(stream:agent memory:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator peers:)
+benches=(stream:agent memory:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator fleet:scale around: peers:)
 
-wanted=" ${*:-stream memory lateness telemetry ingest analysis peers} "
+wanted=" ${*:-stream memory lateness telemetry ingest analysis fleet around peers} "
 for name in "$@"; do
   if [[ " ${benches[*]} " != *" $name:"* ]]; then
-    printf 'bench: there is no bench %s; there are stream, memory, lateness, telemetry, ingest, analysis and peers\n' "$name" >&2
+    printf 'bench: there is no bench %s; there are stream, memory, lateness, telemetry, ingest, analysis, fleet, around and peers\n' "$name" >&2
     exit 2
   fi
 done
@@ -28,6 +28,7 @@ done
 if [[ "$wanted" != " peers " ]]; then
   "$CARGO" bench --locked --no-run -p agent --bench stream --bench memory --bench lateness --bench telemetry
   "$CARGO" bench --locked --no-run -p coordinator --bench ingest --bench analysis
+  [[ "$wanted" != *" fleet "* ]] || "$CARGO" bench --locked --no-run -p scale --bench fleet
 fi
 
 printf '\n%s cores, kernel %s, %s\n' "$(nproc)" "$(uname -r)" \
@@ -37,6 +38,7 @@ for entry in "${benches[@]}"; do
   name=${entry%:*}
   [[ "$wanted" == *" $name "* && "$name" != peers ]] || continue
   command=("$CARGO" bench --quiet --locked -p "${entry#*:}" --bench "$name")
+  [[ "$name" != around ]] || command=(python3 .ci/around.py --bin "${CARGO_TARGET_DIR:-target}/release")
   printf '\n$ %s\n' "${command[*]}"
   printf 'load over the last minute: %s\n' "$(cut -d ' ' -f 1 /proc/loadavg)"
   "${command[@]}"

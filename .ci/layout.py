@@ -45,6 +45,7 @@ OURS = {
     "cluster": {"common", "plimsoll-tests"},  # real binaries are run, not linked
     "proofs": {"common", "sim-engine"},  # the analysis against queues whose truth is known
     "sim": {"agent", "common", "coordinator"},  # the whole program in one process, in virtual time
+    "scale": {"agent", "common", "coordinator"},  # benches of a coordinator and agents over real connections
     "engines": {"agent", "common"},  # what the agent makes of each engine's bytes
     "fake-nvml": set(),  # they play NVIDIA's libraries; sharing code would hide a shared mistake
     "fake-cuda": set(),
@@ -55,7 +56,7 @@ OURS = {
 OURS_FOR_TESTS = {"agent": {"fake-cuda", "fake-nvml"}, "engines": {"agent", "common"}}
 
 # Taken as a dev-dependency only, by every crate but the tests.
-DEV_ONLY = set("criterion insta proptest rcgen trycmd turmoil".split())
+DEV_ONLY = set("allocation-counter criterion insta proptest rcgen trycmd turmoil".split())
 DEV_TOOLS = DEV_ONLY | {"serde_json", "tempfile"}
 ERRORS_AND_LOGS = set("anyhow thiserror tracing tracing-subscriber".split())
 SERIALISATION = set("postcard serde serde_json toml".split())
@@ -82,9 +83,9 @@ EXTERNAL = {
     | WIRE
     | DEV_TOOLS,
     "agent": set(
-        "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util humantime hyper"
-        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls rustls-native-certs sha2 tokio-rustls zstd".split()
-    )  # rustls: what its errors mean is said to a person
+        "bytes clap crc32c cudarc futures-core futures-util hdrhistogram http http-body-util httparse humantime hyper hyper-util"
+        " memchr nvml-wrapper nvml-wrapper-sys procfs reqwest rustix rustls rustls-native-certs sha2 thread-priority tokio-rustls zstd".split()
+    )  # rustls: what its errors mean is said to a person; hyper and http-body-util: only a bench, as its floor
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM
@@ -101,6 +102,7 @@ EXTERNAL = {
     "cluster": {"clap", "rustix", "serde"} | DEV_TOOLS,
     "proofs": {"anyhow", "clap", "libm"} | DEV_TOOLS,
     "sim": {"anyhow", "clap", "hyper-util", "serde", "tokio", "tonic", "tower", "tracing-subscriber"} | DEV_TOOLS,
+    "scale": {"anyhow", "rustix", "serde", "tokio", "tonic"} | DEV_TOOLS,
     "engines": {"serde_json", "tokio"} | DEV_TOOLS,  # threads and blocking sockets; tokio only to drive the agent's client
     # The fakes play NVIDIA's libraries: of the wrappers, one takes the layouts of structs, and the tests are clients.
     "fake-nvml": {"libloading", "nvml-wrapper", "nvml-wrapper-sys", "rustix", "serde"} | DEV_TOOLS,
@@ -144,8 +146,14 @@ PATHS = (
     Path(
         "hyper",
         "hyper",
-        ("agent/src/engine", "examples", "tests"),
+        ("agent/benches", "examples", "tests"),
         "the measured path owns its connections; elsewhere use a client that hides them",
+    ),
+    Path(
+        "http",
+        "httparse",
+        ("agent/src/engine/http",),
+        "one reader of responses, beside the stamps of the reads that brought them",
     ),
     Path(
         "tls",

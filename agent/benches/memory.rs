@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// How many requests are in flight, and how many content events each has had.
-const CASES: [(usize, usize); 4] = [(1000, 0), (1000, 128), (5000, 0), (5000, 128)];
+const CASES: [(usize, usize); 5] = [(1000, 0), (1000, 128), (5000, 0), (5000, 128), (20_000, 128)];
 
 /// Visible text of an event.
 const TEXT: &str = " text";

@@ -14,9 +14,11 @@ use common::ids::{AgentName, Incarnation, Nanos};
 use common::plan::Target;
 use tokio::sync::watch;
 
+use crate::calibrate::kept;
 use crate::engine::{Access, AllowedTarget, AllowedTargets, Secret, Tls, TlsFiles};
 use crate::host;
 use crate::launch::{Keeping, Launcher, Recipe};
+use crate::load::scheduling::Scheduling;
 use crate::session::{self, AgentConfig, AgentError, Dial, JoinTls};
 
 /// Serves a Plimsoll coordinator: sends its part of the load and records every clock.
@@ -38,6 +40,10 @@ pub struct Options {
     /// Folder for traces that the coordinator has not sealed yet, and for workloads
     #[arg(long, value_name = "DIR", default_value = "plimsoll-spool")]
     pub spool: PathBuf,
+
+    /// What `agent calibrate` found on this host [default: calibration.json of the spool, or of plimsoll-spool]
+    #[arg(long, value_name = "FILE", env = "PLIMSOLL_CALIBRATION")]
+    pub calibration: Option<PathBuf>,
 
     /// End after the first coordinator's work
     #[arg(long)]
@@ -94,6 +100,11 @@ pub struct Options {
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Engine")]
     pub engine_var: Vec<String>,
 
+    /// Give the threads that send and read real-time priority (SCHED_FIFO), where this host allows it. For hosts with cores
+    /// to spare
+    #[arg(long)]
+    pub rt: bool,
+
     /// Send no load: be there for the engine, or its GPUs, only
     #[arg(long, help_heading = "Engine")]
     pub no_load: bool,
@@ -143,9 +154,11 @@ pub struct JoinOptions {
     pub tls_name: Option<String>,
 }
 
-/// Commands that are programs of their own: see `gpu::command`, `spool::command` and `null_engine`.
+/// Commands that are programs of their own: see `gpu::command`, `spool::command`, `calibrate` and
+/// `null_engine`.
 const COMMANDS: &str = "Commands that serve no coordinator:
   agent spool        shows, delivers or removes what earlier agents left in the spool (see docs/spool.md)
+  agent calibrate    measures what this host can carry (see docs/calibration.md)
   agent null-engine  an engine without a model, to measure clients against
   agent gpu-check    finds out what telemetry of this host's GPUs is worth, and prints JSON
   agent gpu-probe    says what CUDA shows this process, and prints JSON";
@@ -301,6 +314,11 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             Some(Keeping { recipe, dialect, launcher, agent: name.clone(), access: access.clone() })
         }
     };
+    let scheduling = if options.rt { Scheduling::RealTime } else { Scheduling::Usual };
+    if let Err(e) = scheduling.check() {
+        tracing::warn!("--rt: {e}; going on without");
+    }
+    let calibration = kept::card(options.calibration.as_deref(), &options.spool, &facts);
     let config = AgentConfig {
         dial,
         spool,
@@ -312,12 +330,13 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             observer: options.no_load,
             engine: None,
             gpu: false,
+            calibration,
         },
         once: options.once,
         access,
         clock,
         disk: Arc::new(OsDisk),
-        outside: Arc::new(crate::outside::Host),
+        outside: Arc::new(crate::outside::Host { scheduling }),
         engine,
         gpu: options.gpu.then(|| options.nvml_lib.map(PathBuf::into_os_string)),
     };

@@ -3,6 +3,7 @@
 //! - [`session`] joins a coordinator and follows it through a trial.
 //! - [`load`] is the load itself: the pacer, the dispatcher, the requests in flight, the drain.
 //! - [`engine`] is the measured path: one request over HTTP, stamped at its reads.
+//! - [`calibrate`] measures what this host can carry.
 //! - [`spool`] keeps finished traces on disk until the coordinator has sealed them.
 //! - [`gpu`] reads the GPUs of the engine beside it.
 //! - [`health`] gathers the evidence on which a trial is called late.
@@ -16,6 +17,7 @@
 //! nobody.
 
 mod aside;
+pub mod calibrate;
 pub mod cli;
 pub mod engine;
 #[cfg(any(test, feature = "fuzz"))]

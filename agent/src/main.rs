@@ -20,6 +20,9 @@ fn main() -> ExitCode {
     if let Some(code) = agent::null_engine::run(&arguments) {
         return code;
     }
+    if let Some(code) = agent::calibrate::run(&arguments) {
+        return code;
+    }
     match agent::cli::run(agent::cli::Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Error};
 
 use crate::engine::Access;
+use crate::load::scheduling::Scheduling;
 use crate::load::thread;
 use crate::load::trial::{LoadHandle, Report, Setup};
 use crate::probe;
@@ -55,7 +56,10 @@ pub trait Outside: Send + Sync {
 
 /// This host.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Host;
+pub struct Host {
+    /// How the threads of a trial's load are scheduled.
+    pub scheduling: Scheduling,
+}
 
 impl Outside for Host {
     fn connect(&self, endpoint: Endpoint) -> Boxed<Result<Channel, Error>> {
@@ -67,7 +71,7 @@ impl Outside for Host {
     }
 
     fn load(&self, setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<LoadHandle> {
-        thread::spawn(setup, reports)
+        thread::spawn(setup, self.scheduling, reports)
     }
 
     fn check(

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::CalibrationCard;
 use crate::dialect::Dialect;
 use crate::ids::{AgentName, Digest, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
 use crate::offset::Estimate;
@@ -14,7 +15,7 @@ use crate::trace::FailureKind;
 pub const WARMUP_AT_ONCE: u32 = 8;
 
 /// What an agent says of itself when it joins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Introduction {
     /// Its version.
     pub version: String,
@@ -30,6 +31,8 @@ pub struct Introduction {
     pub engine: Option<EngineCard>,
     /// It reads the GPUs of its host.
     pub gpu: bool,
+    /// What its host can carry; none where it was never calibrated.
+    pub calibration: Option<CalibrationCard>,
 }
 
 /// The engine that an agent launches from a recipe on its own host.
@@ -135,6 +138,28 @@ pub struct Progress {
     pub traces_lost: u64,
 }
 
+/// When agents deliver the traces of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upload {
+    /// As they are spooled.
+    #[default]
+    During,
+    /// When the trial is drained: until then they stay in the spool, and nothing but heartbeats, clock probes and
+    /// telemetry goes to the coordinator.
+    After,
+}
+
+impl Upload {
+    /// As in --upload and in the record.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::During => "during",
+            Self::After => "after",
+        }
+    }
+}
+
 /// What an agent is to prepare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialOrder {
@@ -164,6 +189,8 @@ pub struct TrialOrder {
     pub warmup: Vec<(u32, bool)>,
     /// Idle connections to open before the start.
     pub warm_connections: u32,
+    /// When its traces are delivered.
+    pub upload: Upload,
 }
 
 /// What an agent answers when it is prepared.

@@ -9,6 +9,7 @@
 //!
 //! It must never depend on another crate of this workspace. The layout check guards that.
 
+pub mod calibration;
 pub mod clock;
 pub mod dialect;
 pub mod disk;

@@ -246,6 +246,13 @@ impl BaseUrl {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
+    /// It is on the host that asks: a loopback address, or the name that stands for one.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        let address: Option<std::net::IpAddr> = self.host().parse().ok();
+        address.map_or(self.host().eq_ignore_ascii_case("localhost"), |a| a.is_loopback())
+    }
+
     /// Port; the scheme's own unless given.
     #[must_use]
     pub fn port(&self) -> u16 {

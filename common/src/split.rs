@@ -6,7 +6,7 @@
 //! design with 4 agents, 100/s and ±50 ms: gap CV 0.84 with modulo, 1.00 with thinning.)
 
 use crate::ids::AgentName;
-use crate::schedule::{Arrival, Schedule};
+use crate::schedule::Schedule;
 use crate::seed::Seed;
 
 /// An agent's part of the load.
@@ -25,21 +25,35 @@ pub struct Share {
 pub fn owners(schedule: &Schedule, seed: Seed, shares: &[Share]) -> Vec<usize> {
     let salt = seed.derive("split").0;
     let agents: Vec<(u64, f64)> = shares.iter().map(|s| (name_hash(&s.agent), s.weight)).collect();
-    schedule.arrivals.iter().map(|a| owner(a, salt, &agents)).collect()
+    let keys = schedule.arrivals.iter().map(|a| mix(a.ownership_key() ^ salt));
+    if shares.windows(2).all(|pair| pair[0].weight == pair[1].weight) {
+        let names: Vec<u64> = agents.iter().map(|(name, _)| *name).collect();
+        return keys.map(|key| equal_owner(key, &names)).collect();
+    }
+    keys.map(|key| owner(key, &agents)).collect()
 }
 
-fn owner(arrival: &Arrival, salt: u64, agents: &[(u64, f64)]) -> usize {
-    let key = mix(arrival.ownership_key() ^ salt);
+/// 53 bits that arrival and agent decide.
+fn cell(key: u64, name: u64) -> u64 {
+    mix(key ^ name) >> 11
+}
+
+fn owner(key: u64, agents: &[(u64, f64)]) -> usize {
     // Weighted rendezvous: the score −w/ln(u) is the largest for agent i with probability w_i/Σw.
     let score = |&(name, weight): &(u64, f64)| {
-        let cell = mix(key ^ name) >> 11;
-        let u = (cell as f64 + 0.5) / (1u64 << 53) as f64;
+        let u = (cell(key, name) as f64 + 0.5) / (1u64 << 53) as f64;
         -weight / libm::log(u)
     };
-    let best = agents.iter().enumerate().max_by(|(_, a), (_, b)| {
-        // Names break the (practically impossible) tie, so that the order of the list does not matter.
-        score(a).total_cmp(&score(b)).then(a.0.cmp(&b.0))
-    });
+    let scored = agents.iter().map(|agent| (score(agent), agent.0)).enumerate();
+    // Names break the (practically impossible) tie, so that the order of the list does not matter.
+    let best = scored.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    best.map_or(0, |(index, _)| index)
+}
+
+/// The same where all weights are: the score grows with the cell, so that it need not be computed. With a thousand agents
+/// and a million arrivals that is two seconds instead of most of a minute, before each trial.
+fn equal_owner(key: u64, names: &[u64]) -> usize {
+    let best = names.iter().enumerate().max_by_key(|(_, name)| (cell(key, **name), **name));
     best.map_or(0, |(index, _)| index)
 }
 
@@ -101,6 +115,17 @@ mod tests {
     }
 
     proptest! {
+        /// Whether the score is computed or not.
+        #[test]
+        fn equal_shares_are_those_of_equal_weights(seed: u64, agents in 1usize..40, weight in 0.1f64..9.0) {
+            let names: Vec<u64> = shares(&vec![1.0; agents]).iter().map(|s| name_hash(&s.agent)).collect();
+            let weighted: Vec<(u64, f64)> = names.iter().map(|name| (*name, weight)).collect();
+            for index in 0..200 {
+                let key = mix(index ^ seed);
+                prop_assert_eq!(equal_owner(key, &names), owner(key, &weighted));
+            }
+        }
+
         /// Binomial: each agent's count lies within 5 standard deviations of its weight's part.
         #[test]
         fn shares_follow_the_weights(seed: u64, weights in prop::collection::vec(0.2f64..5.0, 1..6)) {

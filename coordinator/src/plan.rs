@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::dialect::Dialect;
-use common::fleet::ProbeDepth;
+use common::fleet::{ProbeDepth, Upload};
 use common::ids::{Digest, Nanos};
 use common::knee::FailureShare;
 use common::plan::{ArrivalPlan, Extent, OfferedRate, Process, Target};
@@ -133,12 +133,16 @@ pub struct Plan {
     pub warmup: u32,
     /// Connections that each agent opens before a trial.
     pub warm_connections: u32,
+    /// When agents deliver the traces of a trial.
+    pub upload: Upload,
     /// Where evidence becomes a reason.
     pub limits: ValidityLimits,
     /// Who sends.
     pub fleet: FleetPlan,
     /// Send nothing unless the power of a GPU is recorded.
     pub require_gpu: bool,
+    /// Send also what an agent's host cannot carry, by its calibration.
+    pub allow_over_ceiling: bool,
     /// What is to be found out about the engine.
     pub engine: EnginePlan,
     /// What the user says about the experiment.

@@ -4,6 +4,9 @@
 
 pub mod same;
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use common::fleet::HostFacts;
@@ -11,6 +14,7 @@ use common::ids::{AgentName, Digest};
 use common::plan::Extent;
 use common::seed::GENERATOR;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::plan::Plan;
 use crate::retokenize::Retokenizer;
@@ -124,8 +128,24 @@ pub fn boot() -> Option<String> {
 }
 
 /// Of this program. Read once: it is large.
-static BINARY: LazyLock<Option<Digest>> =
-    LazyLock::new(|| std::env::current_exe().and_then(std::fs::read).ok().map(|bytes| Digest::of(&bytes)));
+static BINARY: LazyLock<Option<Digest>> = LazyLock::new(|| digest_of(&std::env::current_exe().ok()?).ok());
+
+/// Begins to hash this program where that holds up nobody: it takes a tenth of a second, which would be waited for between
+/// the engine's answer and the first request. Where no thread is to be had, it is hashed when it is needed.
+pub fn begin() {
+    let _ = std::thread::Builder::new().name("record".into()).spawn(|| LazyLock::force(&BINARY).is_some());
+}
+
+/// Of a file, a piece at a time: whole in memory, this program's would be most of what a run takes.
+fn digest_of(path: &Path) -> io::Result<Digest> {
+    let (mut file, mut hash, mut piece) = (File::open(path)?, Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(Digest(hash.finalize().into())),
+            n => hash.update(&piece[..n]),
+        }
+    }
+}
 
 fn plimsoll() -> Value {
     json!({
@@ -158,7 +178,7 @@ fn plan_json(plan: &Plan) -> Value {
         "slos": plan.slos, "slo_target": plan.slo_target.share(),
         "stop_after_knee": plan.stop_after_knee, "max_failures": plan.max_failures,
         "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
-        "warm_connections": plan.warm_connections,
+        "warm_connections": plan.warm_connections, "upload": plan.upload.name(),
         "late_budget_seconds": plan.limits.lateness_budget.as_secs_f64(),
         "clock_bound_limit_seconds": plan.limits.clock_bound.as_secs_f64(),
         "between_trials": plan.engine.between.name(), "require_gpu": plan.require_gpu,
@@ -252,6 +272,15 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_file_is_hashed_in_pieces_as_it_would_be_whole() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
+        std::fs::write(file.path(), &bytes).unwrap();
+        assert_eq!(digest_of(file.path()).unwrap(), Digest::of(&bytes));
+        assert!(digest_of(Path::new("/not/there")).is_err());
     }
 
     #[test]

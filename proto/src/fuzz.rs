@@ -101,6 +101,11 @@ fn valid() -> Vec<Vec<u8>> {
         incarnation: 7,
         host: Some(v1::HostFacts { hostname: "h".into(), cpus: 2, ..v1::HostFacts::default() }),
         engine: Some(engine.clone()),
+        calibration: Some(v1::Calibration {
+            request_cpu_seconds: 5e-5,
+            paced_event_cpu_seconds: 1e-5,
+            stale: Some("s".into()),
+        }),
         ..v1::Hello::default()
     };
     let prepare = v1::Prepare {

@@ -17,6 +17,9 @@ pub const CAPTURE: &str = include_str!("../../docs/schemas/capture.schema.json")
 /// Of `agent spool ls --json`.
 pub const SPOOL: &str = include_str!("../../docs/schemas/spool.schema.json");
 
+/// Of `calibration.json`.
+pub const CALIBRATION: &str = include_str!("../../docs/schemas/calibration.schema.json");
+
 /// JSON that is known to be JSON.
 #[must_use]
 pub fn parsed(json: &str) -> Value {

@@ -10,7 +10,7 @@ use common::trace::{Channel, ContentEvent, Failure, FailureKind, Outcome, Trace,
 use common::validity::{ReasonKind, ValidityLimits, Verdict};
 use jsonschema::Validator;
 use plimsoll_tests::schema::{
-    CAPTURE, EXPERIMENT, REPORT, SPOOL, TELEMETRY, TRACES, keeps_to, parsed, validator,
+    CALIBRATION, CAPTURE, EXPERIMENT, REPORT, SPOOL, TELEMETRY, TRACES, keeps_to, parsed, validator,
 };
 use plimsoll_tests::{Coordinator, Engine, Finished, Signal, by, counts, eventually, has, list, text};
 use serde_json::{Map, Value, json};
@@ -50,6 +50,7 @@ fn the_schemas_are_schemas_and_agree_with_each_other() {
         ("telemetry", TELEMETRY),
         ("capture", CAPTURE),
         ("spool", SPOOL),
+        ("calibration", CALIBRATION),
     ];
     for (name, schema) in schemas {
         let schema = parsed(schema);
@@ -64,7 +65,7 @@ fn the_schemas_are_schemas_and_agree_with_each_other() {
     // What stands in several schemas is the same in each.
     let report = parsed(REPORT);
     let mut shared = 0;
-    for schema in [TRACES, EXPERIMENT, TELEMETRY, CAPTURE, SPOOL].map(parsed) {
+    for schema in [TRACES, EXPERIMENT, TELEMETRY, CAPTURE, SPOOL, CALIBRATION].map(parsed) {
         for (name, definition) in schema["$defs"].as_object().unwrap() {
             if let Some(same) = report["$defs"].get(name) {
                 assert_eq!(same, definition, "{name} differs");

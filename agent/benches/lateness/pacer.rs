@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use agent::load::lead::Lead;
 use agent::load::pacer::{Guard, PaceEnd, pace};
+use agent::load::run::Pace;
 use anyhow::{Context, ensure};
 use common::clock::{Clock, SystemClock};
 use common::ids::Nanos;
@@ -29,7 +31,20 @@ pub(crate) fn alone(rate: u32, seconds: u64) -> anyhow::Result<Lateness> {
     let guard = Guard::new(Arc::new(AtomicU64::new(u64::MAX)));
     let start = SystemClock.monotonic() + Nanos::from_millis(20);
     let mut late = Vec::with_capacity(instants.len());
-    let end = pace(start, &instants, &guard, &SystemClock, |announced| {
+    let lead = Lead::for_schedule(&instants);
+    let end = pace(start, &instants, &lead, &guard, &SystemClock, |pace| {
+        let (announced, at) = match pace {
+            Pace::Due(count) => (count, Nanos::ZERO),
+            Pace::Soon { count, at, wanted } => {
+                lead.learn(wanted, SystemClock.monotonic());
+                (count, at)
+            }
+            Pace::Ended(_) => return,
+        };
+        // Nobody else needs this thread.
+        while SystemClock.monotonic() < at {
+            std::hint::spin_loop();
+        }
         let now = SystemClock.monotonic();
         late.extend(instants[late.len()..announced].iter().map(|&at| (now - (start + at)).as_secs_f64()));
     });

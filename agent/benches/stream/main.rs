@@ -1,8 +1,9 @@
 //! What reading a stream costs the agent: CPU time per content event, beside a bare reader of the same bytes.
 //!
-//! `cargo bench -p agent --bench stream`. Client and floor take turns on one core, the server has another one, and
-//! every turn is measured in CPU time of the reading thread; what is printed are medians over the turns. The ratio
-//! holds on another machine sooner than the microseconds do.
+//! `cargo bench -p agent --bench stream`. Three take turns on one core, the server has another one: the agent's client, a
+//! bare HTTP connection of a library that drops what it reads, and a bare socket. Every turn is measured in CPU time of the
+//! reading thread; what is printed are medians over the turns. The ratios hold on another machine sooner than the
+//! microseconds do.
 
 mod cpu;
 #[path = "../support/quick.rs"]
@@ -42,29 +43,34 @@ fn main() -> anyhow::Result<()> {
     cpu::pin(ours);
     println!("CPU per content event, responses of {} events, medians of {turns_each} turns", wire::EVENTS);
     println!(
-        "| a response's events | connections | agent us | floor us | ratio (min-max) | events a read, agent | floor |"
+        "| a response's events | connections | agent us | http us | floor us | agent / http    | agent / floor   | events a read |"
     );
     println!(
-        "| ------------------- | ----------- | -------- | -------- | --------------- | -------------------- | ----- |"
+        "| ------------------- | ----------- | -------- | ------- | -------- | --------------- | --------------- | ------------- |"
     );
     for case in CASES {
         let port = server::start(case.pace, theirs)?;
-        let mut turns: Vec<(Cost, Cost)> = Vec::with_capacity(turns_each);
+        let mut turns: Vec<[Cost; 3]> = Vec::with_capacity(turns_each);
         for _ in 0..turns_each {
             let floor = readers::floor(port, case.connections, case.rounds)?;
-            turns.push((readers::client(port, case.connections, case.rounds)?, floor));
+            let http = readers::http(port, case.connections, case.rounds)?;
+            turns.push([readers::client(port, case.connections, case.rounds)?, http, floor]);
         }
-        let over = |value: fn(&(Cost, Cost)) -> f64| sorted(turns.iter().map(value).collect());
-        let ratios = over(|(client, floor)| client.us_per_event() / floor.us_per_event());
-        let ratio = format!("{:.1} ({:.1}-{:.1})", middle(&ratios), ratios[0], ratios[ratios.len() - 1]);
+        let cost = |which: usize| middle(&sorted(turns.iter().map(|t| t[which].us_per_event()).collect()));
+        let ratio = |to: usize| {
+            let all = sorted(turns.iter().map(|t| t[0].us_per_event() / t[to].us_per_event()).collect());
+            format!("{:.2} ({:.2}-{:.2})", middle(&all), all[0], all[all.len() - 1])
+        };
         println!(
-            "| {:<19} | {:>11} | {:>8.2} | {:>8.2} | {ratio:>15} | {:>20.1} | {:>5.1} |",
+            "| {:<19} | {:>11} | {:>8.2} | {:>7.2} | {:>8.2} | {:>15} | {:>15} | {:>13.1} |",
             case.name,
             case.connections,
-            middle(&over(|(client, _)| client.us_per_event())),
-            middle(&over(|(_, floor)| floor.us_per_event())),
-            middle(&over(|(client, _)| client.events_per_read())),
-            middle(&over(|(_, floor)| floor.events_per_read())),
+            cost(0),
+            cost(1),
+            cost(2),
+            ratio(1),
+            ratio(2),
+            middle(&sorted(turns.iter().map(|t| t[0].events_per_read()).collect())),
         );
     }
     let parser = (0..turns_each).map(|_| readers::parser(1000).map(|c| c.us_per_event()));

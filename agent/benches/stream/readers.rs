@@ -6,9 +6,12 @@ use std::net::TcpStream;
 use agent::engine::Requests;
 use agent::engine::stream::{BodyEnd, Read as SocketRead, Rules, Stream};
 use anyhow::{Context, ensure};
+use bytes::Bytes;
 use common::ids::{ArrivalIndex, Nanos};
 use common::trace::{Trace, Unsent};
 use common::workload::{Row, RowBody};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
 use memchr::memmem;
 use rustix::event::epoll;
 use tokio::task::JoinSet;
@@ -39,7 +42,7 @@ impl Cost {
 /// and dropping the trace is in it; the connections were opened before.
 pub(crate) fn client(port: u16, connections: usize, rounds: usize) -> anyhow::Result<Cost> {
     let rig = Rig::new(port)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = agent::load::thread::runtime()?;
     runtime.block_on(async {
         let warm = rig.client.warm(connections).await.map_err(|f| anyhow::anyhow!(f.message))?;
         ensure!(warm == connections, "{warm} connections of {connections}");
@@ -73,6 +76,44 @@ fn count(trace: &Trace, cost: &mut Cost) -> anyhow::Result<()> {
     cost.events += events as u64;
     cost.reads += events as u64 - u64::from(trace.facts.coalesced_events);
     Ok(())
+}
+
+/// The same requests and responses by a bare HTTP connection, hyper's: heads are parsed, chunks taken out of their framing,
+/// and dropped. What a client pays that takes a library for HTTP and looks at nothing.
+pub(crate) fn http(port: u16, connections: usize, rounds: usize) -> anyhow::Result<Cost> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut senders = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+            socket.set_nodelay(true)?;
+            let (sender, http) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+            tokio::spawn(http);
+            senders.push(sender);
+        }
+        let body = body(port)?;
+        let before = cpu::used();
+        let mut requests = JoinSet::new();
+        for mut sender in senders {
+            let body = body.clone();
+            requests.spawn(async move {
+                for _ in 0..rounds {
+                    let request = http::Request::post("/v1/completions").header("host", "127.0.0.1");
+                    let request = request.body(Full::new(body.clone()))?;
+                    let mut response = sender.send_request(request).await?;
+                    while let Some(frame) = response.frame().await {
+                        frame?;
+                    }
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = requests.join_next().await {
+            done??;
+        }
+        let events = (connections * rounds * EVENTS) as u64;
+        Ok(Cost { cpu: cpu::used() - before, events, reads: events })
+    })
 }
 
 /// A connection of the bare reader.
@@ -141,9 +182,13 @@ impl Raw {
     }
 }
 
-fn request(port: u16) -> anyhow::Result<Vec<u8>> {
+fn body(port: u16) -> anyhow::Result<Bytes> {
     let row = Row { body: RowBody::Prompt("word ".repeat(150)), max_tokens: Some(128), line: 1 };
-    let body = Requests::new(&target(port)?).body(&row);
+    Ok(Requests::new(&target(port)?).body(&row))
+}
+
+fn request(port: u16) -> anyhow::Result<Vec<u8>> {
+    let body = body(port)?;
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",

@@ -18,8 +18,9 @@ const PROMPT: &str = "What does the mark on the side of a ship say about how muc
 pub(crate) struct Rig {
     /// The measured path.
     pub(crate) client: Client,
-    clock: TrialClock,
-    body: bytes::Bytes,
+    pub(crate) clock: TrialClock,
+    /// Of each request.
+    pub(crate) body: bytes::Bytes,
     cancel: watch::Receiver<bool>,
     /// Kept, because a channel without a sender is another state of the same wait.
     _operator: Arc<watch::Sender<bool>>,

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +20,6 @@ use common::ids::{AgentName, ArrivalIndex, Nanos, RunId};
 use common::plan::{Scheme, Target};
 use common::trace::{Failure, FailureKind, Trace, Unsent};
 use http::Method;
-use http::header::SERVER;
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
@@ -28,9 +27,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::access::Access;
 use super::allowed::NotAllowed;
-use super::connection::{Connection, Piece};
+use super::connection::{Connection, Step};
 use super::exchange::{Ended, Exchange, interrupted};
 use super::faults;
+use super::http::Heard;
 use super::pool::Pool;
 use super::requests::{self, HeadTemplate};
 use super::secret::Secret;
@@ -231,54 +231,80 @@ impl Client {
 
     async fn ask(&self, method: Method, path: &str) -> Result<Answer, Failure> {
         let inner = &*self.0;
-        let request = requests::bare(&inner.target, inner.api_key.as_ref(), method, path)
+        let request = requests::bare(&inner.target, inner.api_key.as_ref(), &method, path)
             .map_err(|e| Failure::new(FailureKind::NotDispatched, e.to_string()))?;
         let mut connection = inner.connect().await?;
-        let answer = async {
-            let mut response = pin!(connection.start(request));
-            let head = poll_fn(|cx| connection.poll_head(cx, response.as_mut()));
-            let (head, mut body) = head.await.map_err(|e| connection.before_head(&e))?.into_parts();
-            if let Some(coding) = faults::coding(&head.headers) {
-                return Err(faults::coded(&coding));
-            }
-            let server = head.headers.get(SERVER).and_then(|s| s.to_str().ok());
-            let server = server.map(|s| s.chars().take(MAX_SERVER_BYTES).collect());
-            let mut bytes = Vec::new();
+        connection.begin(request);
+        let mut answer = Asked::default();
+        let whole = poll_fn(|cx| {
             loop {
-                let piece = poll_fn(|cx| {
-                    let piece = connection.poll_piece(cx, &mut body);
-                    let overhead = connection.meter().received().saturating_sub(bytes.len() as u64);
-                    match piece {
-                        Poll::Pending if overhead > MAX_GET_OVERHEAD => Poll::Ready(None),
-                        piece => piece.map(Some),
+                connection.poll_write(cx);
+                let step = connection.poll_read(cx, |_, _, heard| answer.hear(&heard));
+                answer.weigh(connection.meter().received());
+                if let Some(failure) = answer.failed.take() {
+                    return Poll::Ready(Err(failure));
+                }
+                match ready!(step) {
+                    Step::More => {}
+                    Step::End => return Poll::Ready(Ok(())),
+                    Step::Broken(broken) if !connection.has_head() => {
+                        return Poll::Ready(Err(connection.before_head(&broken)));
                     }
-                });
-                let Some(piece) = piece.await else {
-                    let message = "the answer is more framing than answer";
-                    return Err(Failure::new(FailureKind::MalformedStream, message));
-                };
-                match piece {
-                    Piece::Bytes(more) if bytes.len() + more.len() <= MAX_GET_BYTES => {
-                        bytes.extend_from_slice(&more)
-                    }
-                    Piece::Bytes(_) => {
-                        let message = format!("the answer is longer than {} MiB", MAX_GET_BYTES >> 20);
-                        return Err(Failure::new(FailureKind::MalformedStream, message));
-                    }
-                    Piece::End => return Ok(Answer { status: head.status.as_u16(), server, body: bytes }),
-                    Piece::Broken(e) => {
-                        return Err(match faults::in_body(&e) {
+                    Step::Broken(broken) => {
+                        return Poll::Ready(Err(match faults::in_body(&broken) {
                             BodyEnd::Broken(failure) => failure,
                             _ => Failure::new(FailureKind::TruncatedStream, "the answer is cut"),
-                        });
+                        }));
                     }
                 }
             }
-        };
+        });
         let late = |_| {
             Failure::new(FailureKind::TimeoutTotal, format!("no answer within {} s", GET_TIMEOUT.as_secs()))
         };
-        timeout(GET_TIMEOUT, answer).await.map_err(late)?
+        timeout(GET_TIMEOUT, whole).await.map_err(late)??;
+        Ok(answer.answer)
+    }
+}
+
+/// The answer to what is not measured, as far as it has come.
+struct Asked {
+    answer: Answer,
+    failed: Option<Failure>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { answer: Answer { status: 0, server: None, body: Vec::new() }, failed: None }
+    }
+}
+
+impl Asked {
+    fn hear(&mut self, heard: &Heard<'_>) {
+        match heard {
+            Heard::Head(head) => {
+                self.answer.status = head.status;
+                let server = head.header("server").and_then(|s| std::str::from_utf8(s).ok());
+                self.answer.server = server.map(|s| s.chars().take(MAX_SERVER_BYTES).collect());
+                self.failed = head.coding().map(|coding| faults::coded(&coding));
+            }
+            Heard::Body(bytes) if self.answer.body.len() + bytes.len() > MAX_GET_BYTES => {
+                let message = format!("the answer is longer than {} MiB", MAX_GET_BYTES >> 20);
+                self.failed = Some(Failure::new(FailureKind::MalformedStream, message));
+            }
+            Heard::Body(bytes) => self.answer.body.extend_from_slice(bytes),
+        }
+    }
+
+    /// What the socket brought for it must be about what it is. Before a head the connection has a bound of its own.
+    fn weigh(&mut self, received: u64) {
+        if self.answer.status == 0 || self.failed.is_some() {
+            return;
+        }
+        if received.saturating_sub(self.answer.body.len() as u64) > MAX_GET_OVERHEAD {
+            let message = "the answer is more framing than answer";
+            self.failed = Some(Failure::new(FailureKind::MalformedStream, message));
+        }
     }
 }
 
@@ -369,7 +395,7 @@ impl Inner {
 
     /// HTTP over a socket, inside TLS where the engine is an https one.
     async fn speak(&self, socket: TcpStream, until: Instant, limit: Duration) -> Result<Connection, Failure> {
-        let Some(session) = &self.tls else { return Connection::plain(socket, &self.clock).await };
+        let Some(session) = &self.tls else { return Ok(Connection::plain(socket, &self.clock)) };
         let shaken = timeout_at(until, Connection::inside_tls(socket, session, &self.clock)).await;
         shaken.unwrap_or_else(|_| Err(session.late(limit.as_secs_f64())))
     }

@@ -1,68 +1,122 @@
-//! One connection to the engine: hyper's HTTP/1 client, driven by the task of the request that uses it.
+//! One connection to the engine: writes a request, reads what its response says, driven by the task of the request.
 //!
-//! hyper's connection is not spawned. A task of its own would read while the request's task is not running, and then
-//! a body frame could not be matched to the read that brought it. Here reading and looking take turns: a frame is
-//! seen before the gate lets the next read through. Dropping a connection closes its socket.
+//! Nothing of it is spawned. A task of its own would read while the request's task is not running, and then bytes could
+//! not be matched to the read that brought them. Here each read is looked at to its end, where it lies, before the next.
+//! Dropping a connection closes its socket.
 
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use common::trace::{Failure, FailureKind};
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::faults;
-use super::io::{Meter, MeteredIo, Socket, Stamped};
+use super::http::{Eof, Heard, Reader};
+use super::io::{Meter, Socket, Stamped, Transport};
+use super::stream::Read;
 use super::tls::Session;
 use super::trial_clock::TrialClock;
 
-/// The most that hyper holds of what it has not handed out. Endless heads end here.
-const MAX_BUFFER_BYTES: usize = 128 << 10;
-/// The longest response head (and trailer).
-const MAX_HEAD_BYTES: usize = 64 << 10;
 /// What may come before a response head is complete: itself, and interim ones (1xx), of which an engine may send any
 /// number. Of the socket's bytes, TLS included.
 const MAX_BYTES_BEFORE_HEAD: u64 = 256 << 10;
+/// The largest single read: several hundred events.
+const READ_BYTES: usize = 64 << 10;
+
+thread_local! {
+    // One buffer per thread, not per connection: bytes stay in it only while one read is looked at.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// A request as it goes over the wire.
+pub(super) struct Wire {
+    /// Everything before the body.
+    pub(super) head: Vec<u8>,
+    pub(super) body: Bytes,
+}
 
 /// A connection, idle or with one request on it.
 pub(super) struct Connection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    /// None once HTTP has finished with the socket. Boxed, because a connection is moved from the pool and back.
-    http: Option<Box<http1::Connection<MeteredIo, Full<Bytes>>>>,
-    meter: Arc<Meter>,
+    // Boxed, because a connection is moved from the pool and back.
+    io: Box<dyn Transport>,
+    reader: Reader,
+    outbox: Outbox,
+    /// The current request has got a byte of HTTP for an answer; what TLS says for itself is none.
+    has_answered: bool,
+    /// Any request has.
+    has_ever_answered: bool,
     /// Of a connection inside TLS.
     tls: Option<Session>,
 }
 
-/// What a body gives next.
-pub(super) enum Piece {
-    /// Bytes that the last read brought.
-    Bytes(Bytes),
-    /// Its end.
-    End,
-    /// What went wrong.
-    Broken(hyper::Error),
+/// What is left to be written.
+#[derive(Default)]
+struct Outbox {
+    head: Vec<u8>,
+    body: Bytes,
+    /// Of head and body together.
+    written: usize,
+    /// What was written may still lie in TLS.
+    unflushed: bool,
+    /// The engine may have answered all the same, so this is told only if it has not.
+    failed: Option<io::Error>,
 }
 
-/// Why no response head came.
-pub(super) enum NoHead {
-    /// HTTP or the connection broke.
-    Broken(hyper::Error),
-    /// More came before it than [`MAX_BYTES_BEFORE_HEAD`].
+impl Outbox {
+    fn left(&self) -> (&[u8], &[u8]) {
+        let head = self.written.min(self.head.len());
+        (&self.head[head..], &self.body[self.written - head..])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.written == self.head.len() + self.body.len() && !self.unflushed
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        *self = Self { failed: Some(error), ..Self::default() };
+    }
+}
+
+/// What a read came to.
+pub(super) enum Step {
+    /// There may be more.
+    More,
+    /// The body has come to its end.
+    End,
+    /// What went wrong.
+    Broken(Broken),
+}
+
+/// Why a response is not whole.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The socket, or TLS over it.
+    Io(io::Error),
+    /// The engine closed the connection before a head or within a body.
+    Closed,
+    /// What came is no HTTP, said without quoting it.
+    Malformed(String),
+    /// More came before a head than [`MAX_BYTES_BEFORE_HEAD`].
     Endless,
 }
 
-impl NoHead {
-    /// As it is, whatever the connection it was on.
-    pub(super) fn failure(&self) -> Failure {
+impl Broken {
+    /// The same before a response head had come.
+    pub(super) fn before_head(&self) -> Failure {
         match self {
-            Self::Broken(e) => faults::before_head(e),
+            Self::Io(e) => faults::broken(e),
+            Self::Closed => {
+                Failure::new(FailureKind::Reset, "the connection was closed before a response head came")
+            }
+            Self::Malformed(what) => {
+                let message = format!("the response head is malformed: {what}");
+                Failure::new(FailureKind::MalformedStream, message)
+            }
             Self::Endless => {
                 let message =
                     format!("more than {} KiB came without a response head", MAX_BYTES_BEFORE_HEAD >> 10);
@@ -81,16 +135,14 @@ impl Connection {
         stream.set_nodelay(true).map_err(failed)?;
         if stream.local_addr().is_ok_and(|local| local == address) {
             // TCP connects a socket to itself when nobody listens and the port drawn for it happens to be the target.
-            return Err(failed(std::io::ErrorKind::ConnectionRefused.into()));
+            return Err(failed(io::ErrorKind::ConnectionRefused.into()));
         }
         Ok(stream)
     }
 
     /// HTTP over a socket that is connected.
-    pub(super) async fn plain(socket: impl Socket + 'static, clock: &TrialClock) -> Result<Self, Failure> {
-        let meter = Arc::new(Meter::new(clock.clone()));
-        let socket = Stamped::new(socket, Arc::clone(&meter));
-        Self::http(socket, meter, None).await
+    pub(super) fn plain(socket: impl Socket + 'static, clock: &TrialClock) -> Self {
+        Self::over(Stamped::new(socket, clock.clone()), None)
     }
 
     /// HTTP inside TLS over a socket that is connected, when its handshake is over. The caller sets the time limit.
@@ -99,119 +151,132 @@ impl Connection {
         session: &Session,
         clock: &TrialClock,
     ) -> Result<Self, Failure> {
-        let meter = Arc::new(Meter::new(clock.clone()));
-        let socket = session.handshake(Stamped::new(socket, Arc::clone(&meter))).await?;
-        Self::http(socket, meter, Some(session.clone())).await
+        let records = session.handshake(Stamped::new(socket, clock.clone())).await?;
+        Ok(Self::over(records, Some(session.clone())))
     }
 
-    async fn http(
-        stream: impl Socket + 'static,
-        meter: Arc<Meter>,
-        tls: Option<Session>,
-    ) -> Result<Self, Failure> {
-        let io = MeteredIo::new(stream, Arc::clone(&meter));
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(MAX_BUFFER_BYTES).max_header_size(MAX_HEAD_BYTES);
-        let (sender, http) = builder.handshake(io).await.map_err(|e| faults::before_head(&e))?;
-        Ok(Self { sender, http: Some(Box::new(http)), meter, tls })
+    fn over(io: impl Transport + 'static, tls: Option<Session>) -> Self {
+        Self {
+            io: Box::new(io),
+            reader: Reader::default(),
+            outbox: Outbox::default(),
+            has_answered: false,
+            has_ever_answered: false,
+            tls,
+        }
     }
 
     /// What it means on this connection that no response head came.
     ///
     /// An engine that wants a client's certificate says so only after the client takes the handshake for done, and
     /// what it says may be lost to the reset that follows.
-    pub(super) fn before_head(&self, no_head: &NoHead) -> Failure {
-        let failure = no_head.failure();
+    pub(super) fn before_head(&self, broken: &Broken) -> Failure {
+        let failure = broken.before_head();
         let refused = matches!(failure.kind, FailureKind::Reset | FailureKind::Tls);
         match &self.tls {
-            Some(session) if refused && !self.meter.has_ever_answered() => session.refused(failure),
+            Some(session) if refused && !self.has_ever_answered => session.refused(failure),
             _ => failure,
         }
     }
 
     /// Stamps and counts of the socket.
     pub(super) fn meter(&self) -> &Meter {
-        &self.meter
+        self.io.meter()
     }
 
-    /// Begins a request. Nothing is written before [`Connection::poll_head`].
-    pub(super) fn start(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
-        self.meter.begin();
-        self.sender.send_request(request)
+    /// A byte of HTTP has come since the request began.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
     }
 
-    /// Whether an idle connection can still be used: reads, to see an end of file that came in the meantime.
+    /// The response head of the current request has come.
+    pub(super) fn has_head(&self) -> bool {
+        self.reader.has_head()
+    }
+
+    /// Begins a request. Nothing is written before [`Connection::poll_write`].
+    pub(super) fn begin(&mut self, request: Wire) {
+        let Wire { head, body } = request;
+        self.io.meter_mut().begin();
+        self.reader = Reader::default();
+        self.outbox = Outbox { head, body, unflushed: true, ..Outbox::default() };
+        self.has_answered = false;
+    }
+
+    /// Whether an idle connection can still be used: reads, to see an end of file that came in the meantime. Bytes that
+    /// nobody asked for make it useless, too.
     pub(super) fn poll_usable(&mut self, cx: &mut Context<'_>) -> bool {
-        self.work(cx, true);
-        self.http.is_some() && self.sender.is_ready()
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            Pin::new(&mut self.io).poll_read(cx, &mut buffer).is_pending()
+        })
     }
 
-    /// Whether another request can follow: HTTP has come to the end of the last one, and the socket stays open.
-    pub(super) fn poll_reusable(&mut self, cx: &mut Context<'_>) -> bool {
-        self.work(cx, false);
-        self.http.is_some() && self.sender.is_ready()
+    /// Whether another request can follow: all of this one is written, all of its answer read, and no more than that.
+    pub(super) fn is_reusable(&self) -> bool {
+        self.outbox.is_empty() && self.outbox.failed.is_none() && self.reader.is_reusable()
     }
 
-    /// Writes the request and reads until its response head is there.
-    pub(super) fn poll_head<F>(
+    /// Writes what the socket takes of the request.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) {
+        let Self { io, outbox, .. } = self;
+        if outbox.is_empty() {
+            return;
+        }
+        if let Poll::Ready(Err(e)) = write(io, outbox, cx) {
+            outbox.fail(e);
+        }
+    }
+
+    /// Reads once and tells what the read says, with the read and the socket's bytes so far.
+    pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        mut response: Pin<&mut F>,
-    ) -> Poll<Result<Response<Incoming>, NoHead>>
-    where
-        F: Future<Output = hyper::Result<Response<Incoming>>>,
-    {
-        loop {
-            let went_on = self.work(cx, true);
-            if let Poll::Ready(head) = response.as_mut().poll(cx) {
-                return Poll::Ready(head.map_err(NoHead::Broken));
+        mut hear: impl FnMut(Read, u64, Heard<'_>),
+    ) -> Poll<Step> {
+        let Self { io, reader, outbox, has_answered, has_ever_answered, .. } = self;
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            if let Err(e) = ready!(Pin::new(&mut *io).poll_read(cx, &mut buffer)) {
+                return Poll::Ready(Step::Broken(Broken::Io(e)));
             }
-            if self.meter.received() > MAX_BYTES_BEFORE_HEAD {
-                return Poll::Ready(Err(NoHead::Endless));
+            let bytes = buffer.filled();
+            if bytes.is_empty() {
+                return Poll::Ready(match reader.eof() {
+                    Eof::Clean => Step::End,
+                    Eof::NoHead => Step::Broken(outbox.failed.take().map_or(Broken::Closed, Broken::Io)),
+                    Eof::Truncated => Step::Broken(Broken::Closed),
+                });
             }
-            if !went_on {
-                return Poll::Pending;
+            *has_answered = true;
+            *has_ever_answered = true;
+            let (read, received) = (io.meter().last_read(), io.meter().received());
+            if let Err(e) = reader.push(bytes, &mut |heard| hear(read, received, heard)) {
+                return Poll::Ready(Step::Broken(Broken::Malformed(e.0)));
             }
-        }
+            if !reader.has_head() && received > MAX_BYTES_BEFORE_HEAD {
+                return Poll::Ready(Step::Broken(Broken::Endless));
+            }
+            Poll::Ready(if reader.is_over() { Step::End } else { Step::More })
+        })
     }
+}
 
-    /// The next piece of the body. Its stamp is the meter's last read.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>, body: &mut Incoming) -> Poll<Piece> {
-        // What earlier reads brought comes first, hence the turn with the gate closed.
-        let mut may_read = false;
-        loop {
-            match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(bytes) => return Poll::Ready(Piece::Bytes(bytes)),
-                    // Trailers say nothing that a trace keeps.
-                    Err(_) => continue,
-                },
-                Poll::Ready(Some(Err(e))) => return Poll::Ready(Piece::Broken(e)),
-                Poll::Ready(None) => return Poll::Ready(Piece::End),
-                Poll::Pending => {}
-            }
-            if !self.work(cx, may_read) && may_read {
-                return Poll::Pending;
-            }
-            may_read = !may_read;
+/// Head and body leave in one call without being copied together.
+fn write(io: &mut Box<dyn Transport>, outbox: &mut Outbox, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    loop {
+        let (head, body) = outbox.left();
+        if head.is_empty() && body.is_empty() {
+            break;
+        }
+        let slices = [IoSlice::new(head), IoSlice::new(body)];
+        match ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices))? {
+            0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            n => outbox.written += n,
         }
     }
-
-    /// Lets HTTP do what it can, with at most one read. True when a read returned or HTTP came to its end: then there
-    /// may be something to see, and the socket has not promised to wake the task.
-    fn work(&mut self, cx: &mut Context<'_>, may_read: bool) -> bool {
-        let Some(http) = &mut self.http else { return false };
-        let before = self.meter.activity();
-        self.meter.set_gate(may_read);
-        let over = Pin::new(http).poll(cx).is_ready();
-        self.meter.set_gate(false);
-        if over {
-            // What HTTP has to say of it comes through the response or the body.
-            self.http = None;
-        }
-        over || self.meter.activity() != before
-    }
+    ready!(Pin::new(io).poll_flush(cx))?;
+    // Nothing of it is needed any more, and there may be thousands of streams.
+    *outbox = Outbox::default();
+    Poll::Ready(Ok(()))
 }

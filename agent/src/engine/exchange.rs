@@ -8,20 +8,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use common::ids::Nanos;
 use common::trace::FailureKind;
-use http::Request;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
 use super::alarm::Alarm;
-use super::connection::{Connection, NoHead, Piece};
+use super::connection::{Broken, Connection, Step, Wire};
 use super::faults;
+use super::http::{Head, Heard};
 use super::stream::{BodyEnd, Stream};
 use super::trial_clock::TrialClock;
 
@@ -50,87 +46,84 @@ pub(super) struct Exchange<'a, I> {
 
 impl<I: Future<Output = ()>> Exchange<'_, I> {
     /// Sends on `connection` and reads until the verdict has fallen.
-    pub(super) async fn run(
-        &mut self,
-        mut connection: Connection,
-        request: Request<Full<Bytes>>,
-        was_idle: bool,
-    ) -> Ended {
+    pub(super) async fn run(&mut self, mut connection: Connection, request: Wire, was_idle: bool) -> Ended {
         let mut alarm = Alarm::new();
-        let mut response = pin!(connection.start(request));
-        let head = poll_fn(|cx| {
-            let head = connection.poll_head(cx, response.as_mut());
-            if let Some(at) = connection.meter().first_write() {
-                self.stream.on_written(at);
-            }
-            match head {
-                Poll::Ready(head) => Poll::Ready(Some(head)),
-                Poll::Pending => self.poll_cut(cx, &mut alarm).map(|()| None),
-            }
-        });
-        let mut body = match head.await {
-            None => return Ended::Over(None),
-            Some(Err(e)) => return self.without_head(&connection, &e, was_idle),
-            Some(Ok(response)) => {
-                let (head, body) = response.into_parts();
-                let content_type = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-                let at = connection.meter().last_read().at;
-                self.stream.on_head(at, head.status.as_u16(), content_type);
-                if let Some(coding) = faults::coding(&head.headers) {
-                    self.stream.on_coding(at, &coding);
-                }
-                body
-            }
+        connection.begin(request);
+        let over = poll_fn(|cx| self.poll_response(cx, &mut connection, &mut alarm)).await;
+        let at_end = match over {
+            Over::Cut => self.stream.connection_is_sound() && drained(&mut connection).await,
+            Over::Whole => true,
+            Over::NoHead(broken) => return self.without_head(&connection, &broken, was_idle),
         };
-        let body_ended = poll_fn(|cx| self.poll_body(cx, &mut connection, &mut body, &mut alarm)).await;
-        let at_end =
-            body_ended || (self.stream.connection_is_sound() && drained(&mut connection, &mut body).await);
-        let reusable = at_end && poll_fn(|cx| Poll::Ready(connection.poll_reusable(cx))).await;
-        Ended::Over(reusable.then_some(connection))
+        Ended::Over((at_end && connection.is_reusable()).then_some(connection))
     }
 
-    fn without_head(&mut self, connection: &Connection, no_head: &NoHead, was_idle: bool) -> Ended {
-        let failure = no_head.failure();
+    fn without_head(&mut self, connection: &Connection, broken: &Broken, was_idle: bool) -> Ended {
+        let failure = broken.before_head();
         let now = self.clock.now();
         let written = self.stream.written();
         let soon = written.is_none_or(|written| now.since(written) <= CLOSED_WHILE_IDLE);
-        if was_idle && soon && !connection.meter().has_answered() && failure.kind == FailureKind::Reset {
+        if was_idle && soon && !connection.has_answered() && failure.kind == FailureKind::Reset {
             return Ended::ClosedWhileIdle;
         }
-        let failure = connection.before_head(no_head);
+        let failure = connection.before_head(broken);
         // The instant at which the socket said so, where it was the socket.
         self.stream.fail(connection.meter().activity_at().max(written.unwrap_or(now)), failure);
         Ended::Over(None)
     }
 
-    /// Reads until the verdict has fallen. True when the body came to its end as HTTP says.
-    fn poll_body(
+    /// Writes the request and reads its response until the verdict has fallen.
+    fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Connection,
-        body: &mut Incoming,
         alarm: &mut Alarm,
-    ) -> Poll<bool> {
-        while !self.stream.is_decided() {
-            let piece = connection.poll_piece(cx, body);
-            let meter = connection.meter();
-            self.stream.on_wire(meter.last_read().at, meter.received());
-            match piece {
-                Poll::Ready(Piece::Bytes(bytes)) => {
-                    self.stream.on_read(connection.meter().last_read(), &bytes)
+    ) -> Poll<Over> {
+        loop {
+            connection.poll_write(cx);
+            if let Some(at) = connection.meter().first_write() {
+                self.stream.on_written(at);
+            }
+            let stream = &mut *self.stream;
+            let step = connection.poll_read(cx, |read, received, heard| {
+                match heard {
+                    Heard::Head(head) => on_head(stream, read.at, head),
+                    Heard::Body(bytes) => {
+                        stream.on_wire(read.at, received);
+                        if !stream.is_decided() {
+                            stream.on_read(read, bytes);
+                        }
+                    }
+                };
+            });
+            let decided = self.stream.is_decided();
+            let at = connection.meter().activity_at();
+            match step {
+                Poll::Ready(Step::End) => {
+                    self.stream.on_end(at, BodyEnd::Clean);
+                    // A body that ended well after an answer that did not: what else came with it, nobody knows.
+                    let whole = !decided || self.stream.connection_is_sound();
+                    return Poll::Ready(if whole { Over::Whole } else { Over::Cut });
                 }
-                Poll::Ready(Piece::End) => {
-                    self.stream.on_end(connection.meter().activity_at(), BodyEnd::Clean);
-                    return Poll::Ready(true);
+                Poll::Ready(Step::Broken(broken)) if !connection.has_head() => {
+                    return Poll::Ready(Over::NoHead(broken));
                 }
-                Poll::Ready(Piece::Broken(e)) => {
-                    self.stream.on_end(connection.meter().activity_at(), faults::in_body(&e));
+                Poll::Ready(Step::Broken(broken)) => {
+                    self.stream.on_end(at, faults::in_body(&broken));
+                    return Poll::Ready(Over::Cut);
                 }
-                Poll::Pending if self.stream.is_decided() => break,
-                Poll::Pending => return self.poll_cut(cx, alarm).map(|()| false),
+                Poll::Ready(Step::More) => {
+                    if connection.has_head() {
+                        // Framing counts, too: a read may bring nothing else.
+                        self.stream.on_wire(connection.meter().last_read().at, connection.meter().received());
+                    }
+                    if self.stream.is_decided() {
+                        return Poll::Ready(Over::Cut);
+                    }
+                }
+                Poll::Pending => return self.poll_cut(cx, alarm).map(|()| Over::Cut),
             }
         }
-        Poll::Ready(false)
     }
 
     /// Ends the request when the operator wants it or its deadline has come.
@@ -145,15 +138,38 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
     }
 }
 
+/// How the reading of a response ended.
+enum Over {
+    /// The verdict has fallen and more of the body may come.
+    Cut,
+    /// The body has come to its end.
+    Whole,
+    /// There was none.
+    NoHead(Broken),
+}
+
+fn on_head(stream: &mut Stream, at: Nanos, head: &Head<'_>) {
+    stream.on_head(at, head.status, head.header("content-type"));
+    if let Some(coding) = head.coding() {
+        stream.on_coding(at, &coding);
+    }
+}
+
 /// Reads what is left of a body whose verdict has fallen. True when it came to its end.
-async fn drained(connection: &mut Connection, body: &mut Incoming) -> bool {
+async fn drained(connection: &mut Connection) -> bool {
     let mut left = MAX_DRAINED_BYTES;
     let rest = poll_fn(|cx| {
         loop {
-            match connection.poll_piece(cx, body) {
-                Poll::Ready(Piece::Bytes(bytes)) if bytes.len() <= left => left -= bytes.len(),
-                Poll::Ready(Piece::Bytes(_) | Piece::Broken(_)) => return Poll::Ready(false),
-                Poll::Ready(Piece::End) => return Poll::Ready(true),
+            let mut drained = 0;
+            let step = connection.poll_read(cx, |_, _, heard| {
+                if let Heard::Body(bytes) = heard {
+                    drained += bytes.len();
+                }
+            });
+            match step {
+                Poll::Ready(Step::End) => return Poll::Ready(true),
+                Poll::Ready(Step::More) if drained <= left => left -= drained,
+                Poll::Ready(Step::More | Step::Broken(_)) => return Poll::Ready(false),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -11,7 +11,7 @@ use common::ids::{ArrivalIndex, Nanos};
 use common::trace::{Trace, Unsent};
 use tokio::io::AsyncWriteExt;
 
-use super::connection::Connection;
+use super::connection::{Connection, Wire};
 use super::events::{Meaning, classify, error_in};
 use super::exchange::{Ended, Exchange};
 use super::sse;
@@ -139,8 +139,8 @@ fn answer(bytes: &[u8]) -> Trace {
         let (ours, mut theirs) = tokio::io::duplex(bytes.len() + 4096);
         theirs.write_all(bytes).await.expect("there is room");
         theirs.shutdown().await.expect("it is open");
-        let Ok(connection) = Connection::plain(ours, &clock).await else { return };
-        let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
+        let connection = Connection::plain(ours, &clock);
+        let request = Wire { head: b"POST / HTTP/1.1\r\n\r\n".to_vec(), body: Bytes::from_static(b"{}") };
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
         let ended = exchange.run(connection, request, false).await;

@@ -11,24 +11,25 @@
 //!   no clock, no runtime.
 //! - [`access`] is what this agent brings of its own, [`allowed`] whom it is to be sent to.
 //! - [`requests`] makes head and body of a request.
-//! - `io` reads and writes the socket and takes the stamps, [`tls`] lies over it for an https engine, `connection` drives HTTP over it, `exchange` carries one
-//!   request on one connection with its deadlines (`alarm`), all in the request's own task; `pool` keeps connections
-//!   that may be used again, `faults` names what went wrong.
+//! - `io` reads and writes the socket and takes the stamps, [`tls`] lies over it for an https engine, `http` reads a
+//!   response, `connection` puts them together, `exchange` carries one request on one connection with its deadlines
+//!   (`alarm`), all in the request's own task; `pool` keeps connections that may be used again, `faults` names what went
+//!   wrong.
 //! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one.
 //!
 //! What it must never do: retry (but for the one replacement of a connection that was closed while idle), follow a
 //! redirect, wait for anything but this request, count an event as a token, turn an unknown number into 0, let a
-//! secret into a trace, or grow without bound because of what an engine sends. `hyper` and `tokio_rustls` are named
+//! secret into a trace, or grow without bound because of what an engine sends. `httparse` and `tokio_rustls` are named
 //! only here.
 //!
-//! A request in flight holds its text, 16 bytes for each content event and what HTTP has buffered. Whatever an engine
-//! sends, this stays below 8 MiB of text, 16 MiB of stamps, 128 KiB of buffer and a few times 4 MiB for an event. What
+//! A request in flight holds its text, 16 bytes for each content event and the begin of an event that a read has cut.
+//! Whatever an engine sends, this stays below 8 MiB of text, 16 MiB of stamps and a few times 4 MiB for an event. What
 //! it sends ends, too: 256 KiB before a response head, 8 MiB without content, a gigabyte, or the request's deadlines.
 //!
 //! Guarded by: `sse` (any split of the bytes gives the same events) and, in `tests/engine/`, `captures` (recorded bytes
 //! of real engines), `dialects` (shapes from bug reports), `failures` (every failure kind over real sockets),
 //! `connections` (reuse and replacement), `rogue` (an engine that sends without end) and
-//! `garbage` (no bytes make it panic); `stamp_tests` and
+//! `garbage` (no bytes make it panic); `allocation_tests` (an event costs no allocation), `stamp_tests` and
 //! `tls_stamp_tests`, with `stamps` there (each event carries the stamp of the read that completed it); `tls` there.
 
 pub mod access;
@@ -43,12 +44,15 @@ pub mod tls;
 pub mod trial_clock;
 
 mod alarm;
+#[cfg(test)]
+mod allocation_tests;
 mod connection;
 mod evidence;
 mod exchange;
 mod faults;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod http;
 mod io;
 mod pool;
 #[cfg(test)]

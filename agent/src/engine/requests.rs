@@ -10,11 +10,12 @@ use common::plan::{Api, RESERVED_BODY_FIELDS, Target};
 use common::trace::Unsent;
 use common::workload::{Row, RowBody};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Uri};
-use http_body_util::Full;
+use http::uri::PathAndQuery;
+use http::{Method, Uri};
 use serde_json::{Map, Value, json};
 
 use super::client::ConfigError;
+use super::connection::Wire;
 use super::secret::Secret;
 
 /// Carries the request's place in the experiment, so that the engine's own log can be held against ours.
@@ -144,14 +145,8 @@ impl Requests {
     }
 }
 
-/// What every request's head has in common.
-#[derive(Debug, Clone)]
-pub(super) struct HeadTemplate {
-    uri: Uri,
-    headers: HeaderMap,
-    /// `RUN/TRIAL/`
-    id_prefix: String,
-}
+/// What every request's head has in common, up to the number of its arrival.
+pub(super) struct HeadTemplate(Vec<u8>);
 
 impl HeadTemplate {
     pub(super) fn new(
@@ -161,8 +156,6 @@ impl HeadTemplate {
         run: &RunId,
         trial: &str,
     ) -> Result<Self, ConfigError> {
-        let path = target.base_url.v1(target.api.path());
-        let uri = path.parse().map_err(|_| ConfigError::Path(path.clone()))?;
         let mut headers = base_headers(target, api_key)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -173,20 +166,15 @@ impl HeadTemplate {
         let id_prefix = format!("{run}/{trial}/");
         // Checked once here, so that no request can fail on it.
         text_value("trial label", &id_prefix)?;
-        Ok(Self { uri, headers, id_prefix })
+        let mut bytes = head(&Method::POST, &target.base_url.v1(target.api.path()), &headers)?;
+        bytes.extend_from_slice(format!("{REQUEST_ID}: {id_prefix}").as_bytes());
+        Ok(Self(bytes))
     }
 
-    /// The whole request of one arrival. Cloning a `HeaderMap` shares the values.
-    pub(super) fn request(&self, index: ArrivalIndex, body: Bytes) -> Request<Full<Bytes>> {
-        let mut headers = self.headers.clone();
-        if let Ok(id) = HeaderValue::try_from(format!("{}{index}", self.id_prefix)) {
-            headers.insert(REQUEST_ID, id);
-        }
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = headers;
-        request
+    /// The whole request of one arrival.
+    pub(super) fn request(&self, index: ArrivalIndex, body: Bytes) -> Wire {
+        let rest = format!("{index}\r\n{}: {}\r\n\r\n", header::CONTENT_LENGTH, body.len());
+        Wire { head: [&self.0, rest.as_bytes()].concat(), body }
     }
 }
 
@@ -194,18 +182,33 @@ impl HeadTemplate {
 pub(super) fn bare(
     target: &Target,
     api_key: Option<&Secret>,
-    method: Method,
+    method: &Method,
     path: &str,
-) -> Result<Request<Full<Bytes>>, ConfigError> {
-    let mut request = Request::new(Full::new(Bytes::new()));
-    *request.method_mut() = method;
-    *request.uri_mut() = path.parse().map_err(|_| ConfigError::Path(path.to_owned()))?;
+) -> Result<Wire, ConfigError> {
     let mut headers = base_headers(target, api_key)?;
     for (name, value) in user_headers(target)? {
         headers.insert(name, value);
     }
-    *request.headers_mut() = headers;
-    Ok(request)
+    if method == Method::POST {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    let mut head = head(method, path, &headers)?;
+    head.extend_from_slice(b"\r\n");
+    Ok(Wire { head, body: Bytes::new() })
+}
+
+/// Request line and headers, without the empty line that ends them.
+fn head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Vec<u8>, ConfigError> {
+    // Parsed only to be checked, and for what a request line has of a URI.
+    let uri: Uri = path.parse().map_err(|_| ConfigError::Path(path.to_owned()))?;
+    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
+    for (name, value) in headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    Ok(bytes)
 }
 
 fn base_headers(target: &Target, api_key: Option<&Secret>) -> Result<HeaderMap, ConfigError> {

@@ -1,4 +1,4 @@
-//! Each event carries the stamp of the read that brought its last byte, whatever hyper reads ahead.
+//! Each event carries the stamp of the read that brought its last byte, however the reads fall.
 //!
 //! A scripted socket stands in for the network: it is ready faster than anybody can look, and sets the clock at each
 //! read. So the stamp of every event is known from where its last byte lies in the script.
@@ -15,7 +15,7 @@ use common::trace::{Trace, Unsent};
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::Connection;
+use super::connection::{Connection, Wire};
 use super::exchange::{Ended, Exchange};
 use super::stream::{Rules, Stream};
 use super::trial_clock::TrialClock;
@@ -151,7 +151,8 @@ pub(super) fn patient() -> Stream {
     Stream::new(rules, unsent, Nanos(0), false, 0)
 }
 
-fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
+/// The trace of an answer that comes in reads of these sizes.
+pub(super) fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
     let manual = Arc::new(ManualClock::at(Nanos::ZERO));
     let clock = TrialClock::new(manual.clone(), Nanos::ZERO);
     let mut stream = patient();
@@ -167,8 +168,8 @@ fn run(bytes: &[u8], sizes: &[usize], waits: bool) -> Trace {
             waited: false,
             asked: false,
         };
-        let connection = Connection::plain(script, &clock).await.unwrap();
-        let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
+        let connection = Connection::plain(script, &clock);
+        let request = Wire { head: b"POST / HTTP/1.1\r\n\r\n".to_vec(), body: Bytes::from_static(b"{}") };
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
         assert!(matches!(exchange.run(connection, request, false).await, Ended::Over(_)));

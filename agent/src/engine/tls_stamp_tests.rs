@@ -19,7 +19,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection};
 
-use super::connection::Connection;
+use super::connection::{Connection, Wire};
 use super::exchange::{Ended, Exchange};
 use super::stamp_tests::{Framing, answer, patient};
 use super::tls::{Tls, TlsFiles};
@@ -151,7 +151,7 @@ fn run(records: Vec<Vec<u8>>, cuts: Vec<f64>) -> (Trace, Vec<u64>) {
             stamps: Arc::clone(&stamps),
         };
         let connection = Connection::inside_tls(script, &session, &clock).await.unwrap();
-        let request = http::Request::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
+        let request = Wire { head: b"POST / HTTP/1.1\r\n\r\n".to_vec(), body: Bytes::from_static(b"{}") };
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
         assert!(matches!(exchange.run(connection, request, false).await, Ended::Over(_)));

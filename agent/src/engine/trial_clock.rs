@@ -30,6 +30,12 @@ impl TrialClock {
         self.clock.monotonic().since(self.t0())
     }
 
+    /// The monotonic clock itself, before the start as after it.
+    #[must_use]
+    pub fn monotonic(&self) -> Nanos {
+        self.clock.monotonic()
+    }
+
     /// The trial's start on the monotonic clock.
     #[must_use]
     pub fn t0(&self) -> Nanos {

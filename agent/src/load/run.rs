@@ -1,9 +1,16 @@
 //! The load thread's loop: turns the dispatcher's effects into requests and their ends into traces.
 //!
 //! The one dispatcher of the program: whatever the arrival process, requests are sent here and nowhere else.
+//!
+//! An arrival that will be due soon is waited for here, by looking at the clock whenever nothing else is to be done: each
+//! look is followed by a look at the sockets and by whoever can go on, so that no stream waits for it. And a request is
+//! begun here, up to the first wait of it, before it gets a task of its own: a new task would have to wait for its turn
+//! behind every stream that has something to read.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use common::ids::Nanos;
@@ -14,6 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::counters::Counters;
 use super::dispatcher::{Dispatcher, Effect, Event};
+use super::lead::Lead;
 use super::pacer::PaceEnd;
 use crate::engine::{Engine, Outgoing, Prepared, TrialClock};
 
@@ -22,6 +30,15 @@ use crate::engine::{Engine, Outgoing, Prepared, TrialClock};
 pub enum Pace {
     /// The first so many arrivals are due by now.
     Due(usize),
+    /// They will be due soon.
+    Soon {
+        /// The first so many.
+        count: usize,
+        /// When, on the monotonic clock.
+        at: Nanos,
+        /// When the pacer wanted to say so.
+        wanted: Nanos,
+    },
     /// It ended.
     Ended(PaceEnd),
 }
@@ -88,6 +105,8 @@ impl<E> Clone for Sender<E> {
 pub struct Orders {
     /// The pacer.
     pub pace: mpsc::Receiver<Pace>,
+    /// How early it says so.
+    pub lead: Arc<Lead>,
     /// The session.
     pub stops: mpsc::Receiver<Stop>,
 }
@@ -109,9 +128,14 @@ pub async fn run<E: Engine>(
     let Sender { clock, counters, .. } = sender.clone();
     let mut requests = Requests::new(sender);
     let mut effects = Vec::new();
+    let mut soon = None;
     while !dispatcher.is_drained() {
-        let event = match next(&mut orders, &mut requests, dispatcher.next_deadline()).await {
+        let event = match next(&mut orders, &mut soon, &mut requests, dispatcher.next_deadline()).await {
             Heard::Event(event) => event,
+            Heard::Soon(count, at) => {
+                soon = Some((count, at));
+                continue;
+            }
             Heard::Ended(trace) => {
                 counters.ended(trace.facts.outcome.is_success());
                 sink(*trace);
@@ -129,7 +153,7 @@ pub async fn run<E: Engine>(
         for effect in effects.drain(..) {
             match effect {
                 Effect::Send { position, waited } => {
-                    requests.spawn(part.unsent(position), waited, part.closed)
+                    requests.begin(part.unsent(position), waited, part.closed)
                 }
                 Effect::Fail { position, failure } => {
                     counters.ended(false);
@@ -144,21 +168,41 @@ pub async fn run<E: Engine>(
 /// What the load thread hears next.
 enum Heard {
     Event(Event),
+    /// So many arrivals will be due at this instant.
+    Soon(usize, Nanos),
     Ended(Box<Trace>),
     Stop(Stop),
 }
 
 /// Waits for the pacer, a request's end, the session or `deadline`; a sender that is gone says nothing any more.
-async fn next<E: Engine>(orders: &mut Orders, requests: &mut Requests<E>, deadline: Option<Nanos>) -> Heard {
+async fn next<E: Engine>(
+    orders: &mut Orders,
+    soon: &mut Option<(usize, Nanos)>,
+    requests: &mut Requests<E>,
+    deadline: Option<Nanos>,
+) -> Heard {
+    if let Some(trace) = requests.ended_at_once.pop() {
+        return Heard::Ended(Box::new(trace));
+    }
     let clock = requests.sender.clock.clone();
+    let awaited = *soon;
     tokio::select! {
         // In this order: an arrival that is due comes before everything else.
         biased;
-        Some(message) = orders.pace.recv() => Heard::Event(match message {
-            Pace::Due(count) => Event::Due(count),
-            Pace::Ended(PaceEnd::LeaseExpired) => Event::Stop(LEASE_OVER.into()),
-            Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped) => Event::Tick,
-        }),
+        count = due(awaited, &clock), if awaited.is_some() => {
+            *soon = None;
+            Heard::Event(Event::Due(count))
+        }
+        // One after the other: what the pacer says next is due no sooner.
+        Some(message) = orders.pace.recv(), if awaited.is_none() => match message {
+            Pace::Due(count) => Heard::Event(Event::Due(count)),
+            Pace::Soon { count, at, wanted } => {
+                orders.lead.learn(wanted, clock.monotonic());
+                Heard::Soon(count, at)
+            }
+            Pace::Ended(PaceEnd::LeaseExpired) => Heard::Event(Event::Stop(LEASE_OVER.into())),
+            Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped) => Heard::Event(Event::Tick),
+        },
         Some(ended) = requests.set.join_next_with_id() => match requests.trace(ended) {
             Some(trace) => Heard::Ended(Box::new(trace)),
             None => Heard::Event(Event::Finished),
@@ -168,17 +212,34 @@ async fn next<E: Engine>(orders: &mut Orders, requests: &mut Requests<E>, deadli
     }
 }
 
+/// Waits for arrivals that are due soon, and lets everybody else go on meanwhile.
+async fn due(awaited: Option<(usize, Nanos)>, clock: &TrialClock) -> usize {
+    let Some((count, at)) = awaited else { return std::future::pending().await };
+    while clock.monotonic() < at {
+        tokio::task::yield_now().await;
+    }
+    count
+}
+
 struct Requests<E> {
     sender: Sender<E>,
     cut: watch::Sender<bool>,
     set: JoinSet<Trace>,
+    /// Traces of requests that came to an end where they were begun.
+    ended_at_once: Vec<Trace>,
     /// What each task was given: a panic in one request must not lose its arrival.
     given: HashMap<tokio::task::Id, Unsent>,
 }
 
 impl<E: Engine> Requests<E> {
     fn new(sender: Sender<E>) -> Self {
-        Self { sender, cut: watch::Sender::new(false), set: JoinSet::new(), given: HashMap::new() }
+        Self {
+            sender,
+            cut: watch::Sender::new(false),
+            set: JoinSet::new(),
+            ended_at_once: Vec::new(),
+            given: HashMap::new(),
+        }
     }
 
     /// Cuts what is in flight, if so. A later order must not take an earlier cut back.
@@ -186,20 +247,37 @@ impl<E: Engine> Requests<E> {
         self.cut.send_modify(|before| *before |= cut);
     }
 
-    fn spawn(&mut self, (mut unsent, body): (Unsent, Bytes), waited_for_permit: bool, closed: bool) {
+    /// Begins a request here and now, and gives what is left of it a task.
+    fn begin(&mut self, (mut unsent, body): (Unsent, Bytes), waited_for_permit: bool, closed: bool) {
         let Sender { client, clock, counters } = self.sender.clone();
         let mut cancelled = self.cut.subscribe();
-        let task = self.set.spawn(async move {
-            // Here and not before the spawn: `released` is when the request's own task runs.
-            let released = clock.now();
-            if closed {
-                unsent.scheduled = released;
-            }
-            counters.released(released - unsent.scheduled, waited_for_permit);
+        let released = clock.now();
+        if closed {
+            unsent.scheduled = released;
+        }
+        counters.released(released - unsent.scheduled, waited_for_permit);
+        let mut request = Box::pin(async move {
             let request = Outgoing { unsent, released, waited_for_permit, body };
             client.send(request, &mut cancelled).await
         });
-        self.given.insert(task.id(), unsent);
+        // Nobody is woken by what happens between here and the task's first turn: it looks again then.
+        let mut nobody = Context::from_waker(Waker::noop());
+        let first = catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(&mut nobody)));
+        match first {
+            Ok(Poll::Pending) => {
+                let task = self.set.spawn(request);
+                self.given.insert(task.id(), unsent);
+            }
+            Ok(Poll::Ready(trace)) => self.ended_at_once.push(trace),
+            Err(_) => self.ended_at_once.push(self.failed(unsent, &"it panicked")),
+        }
+    }
+
+    /// The trace of a request that our own code failed.
+    fn failed(&self, unsent: Unsent, why: &dyn std::fmt::Display) -> Trace {
+        tracing::error!(index = unsent.index.0, "a request's task failed: {why}");
+        let failure = Failure::new(FailureKind::LocalLimit, "the agent's own code failed; see its log");
+        Trace::unsent(unsent, failure, self.sender.clock.now())
     }
 
     /// The trace of a task that ended, however it ended.
@@ -211,10 +289,7 @@ impl<E: Engine> Requests<E> {
             }
             Err(e) => {
                 let unsent = self.given.remove(&e.id())?;
-                tracing::error!(index = unsent.index.0, "a request's task failed: {e}");
-                let failure =
-                    Failure::new(FailureKind::LocalLimit, "the agent's own code failed; see its log");
-                Some(Trace::unsent(unsent, failure, self.sender.clock.now()))
+                Some(self.failed(unsent, &e))
             }
         }
     }

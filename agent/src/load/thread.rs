@@ -11,24 +11,34 @@ use common::fleet::Health;
 use common::ids::Nanos;
 use tokio::sync::mpsc;
 
+use super::lead::Lead;
 use super::pacer::{Guard, PaceEnd, pace};
 use super::run::Pace;
+use super::scheduling::Scheduling;
 use super::trial::{LoadHandle, Means, Paced, Report, Setup, carry_out, steering};
 use super::warmup::{self, StageError};
 use crate::engine::{Client, ClientConfig, TrialClock};
 use crate::health::canary::{self, Samples};
 use crate::health::evidence::{self, Snapshot};
 
+/// So many streams have their turn before the dispatcher has its own, and before the sockets are looked at again. By
+/// default it is 61: with hundreds of streams that have something to read, an arrival would wait for half a millisecond.
+const TURNS: u32 = 4;
+
 /// Starts the load thread. `reports` must have room for the few reports of a trial.
 ///
 /// # Errors
 /// When the thread or its runtime cannot be made.
-pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<LoadHandle> {
+pub fn spawn(
+    setup: Setup,
+    scheduling: Scheduling,
+    reports: mpsc::Sender<Report>,
+) -> std::io::Result<LoadHandle> {
     let (handle, steering) = steering(&setup.lease_until);
     let (made, is_made) = std::sync::mpsc::channel();
     let work = move || {
         // Made here: were it dropped by whoever asks for this thread, which may not be had, that would panic.
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match runtime() {
             Ok(runtime) => runtime,
             Err(e) => {
                 let _ = made.send(Err(e));
@@ -36,8 +46,8 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
             }
         };
         let _ = made.send(Ok(()));
-        precise_timers();
-        let last = runtime.block_on(carry_out(setup, &Host, steering, &reports));
+        prepare_thread(scheduling);
+        let last = runtime.block_on(carry_out(setup, &Host { scheduling }, steering, &reports));
         let _ = reports.blocking_send(last);
     };
     std::thread::Builder::new().name("load".into()).spawn(work)?;
@@ -46,15 +56,29 @@ pub fn spawn(setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<Loa
     Ok(handle)
 }
 
-/// By default the kernel may wake a thread 50 µs late to save power.
-fn precise_timers() {
+/// The runtime of a load thread.
+///
+/// # Errors
+/// When the operating system gives no descriptors for it.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().event_interval(TURNS).build()
+}
+
+/// Makes the calling thread one that is woken on time.
+fn prepare_thread(scheduling: Scheduling) {
+    if let Err(e) = scheduling.take() {
+        tracing::warn!("{e}");
+    }
+    // By default the kernel may wake a thread 50 µs late to save power.
     if let Err(e) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::debug!("timer slack stays as it is: {e}");
     }
 }
 
 /// A host's means.
-struct Host;
+struct Host {
+    scheduling: Scheduling,
+}
 
 impl Means for Host {
     type Engine = Client;
@@ -78,15 +102,17 @@ impl Means for Host {
         &self,
         start: Nanos,
         instants: Vec<Nanos>,
+        lead: Arc<Lead>,
         guard: Arc<Guard>,
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,
     ) -> std::io::Result<impl Future<Output = Paced> + Send> {
+        let scheduling = self.scheduling;
         let work = move || {
-            precise_timers();
+            prepare_thread(scheduling);
             let start_skew = clock.monotonic() - start;
-            let end = pace(start, &instants, &guard, &*clock, |count| {
-                let _ = announce.blocking_send(Pace::Due(count));
+            let end = pace(start, &instants, &lead, &guard, &*clock, |pace| {
+                let _ = announce.blocking_send(pace);
             });
             if end != PaceEnd::Complete {
                 tracing::warn!("pacing ended early: {end:?}");

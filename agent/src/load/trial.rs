@@ -16,6 +16,7 @@ use common::workload::Workload;
 use tokio::sync::{mpsc, oneshot};
 
 use super::counters::Counters;
+use super::lead::Lead;
 use super::pacer::Guard;
 use super::run::{Orders, Pace, Part, Sender, Stop, run};
 use super::warmup::StageError;
@@ -135,7 +136,7 @@ pub trait Means {
         clock: &TrialClock,
     ) -> impl Future<Output = Result<Arc<Self::Engine>, StageError>> + Send;
 
-    /// Begins to announce each of `instants`, offsets from `start`, when it is due. Gives what waits for the end of that.
+    /// Begins to announce each of `instants`, offsets from `start`, when it is due or by `lead` before. Gives what waits for the end of that.
     ///
     /// # Errors
     /// When it cannot begin.
@@ -143,6 +144,7 @@ pub trait Means {
         &self,
         start: Nanos,
         instants: Vec<Nanos>,
+        lead: Arc<Lead>,
         guard: Arc<Guard>,
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,
@@ -186,8 +188,10 @@ pub async fn carry_out<M: Means>(
     trial_clock.set_t0(start);
     let health = means.watch(start, &clock);
     let (announce, pace) = mpsc::channel(PACE_CHANNEL);
-    let instants = part.slice.iter().map(|a| a.at).collect();
-    let paced = match means.pace(start, instants, Arc::clone(&guard), Arc::clone(&clock), announce) {
+    let instants: Vec<Nanos> = part.slice.iter().map(|a| a.at).collect();
+    let lead = Arc::new(Lead::for_schedule(&instants));
+    let pacing = (Arc::clone(&lead), Arc::clone(&guard), Arc::clone(&clock));
+    let paced = match means.pace(start, instants, pacing.0, pacing.1, pacing.2, announce) {
         Ok(paced) => paced,
         Err(e) => return Report::Prepared(Err(StageError::new("start", e))),
     };
@@ -199,7 +203,7 @@ pub async fn carry_out<M: Means>(
     };
     let lease_over = || guard.lease_expired(&*clock);
     let sender = Sender { client, clock: trial_clock, counters };
-    run(&part, sender, Orders { pace, stops }, lease_over, sink).await;
+    run(&part, sender, Orders { pace, lead, stops }, lease_over, sink).await;
     let mut health = health(&*clock);
     // The dispatcher is drained, so the pacer has nothing left to announce and ends at its next look.
     let paced = paced.await;

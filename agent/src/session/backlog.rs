@@ -105,7 +105,7 @@ impl Courier {
         introduction: &Introduction,
         clock: &dyn Clock,
     ) -> Result<Self, Undelivered> {
-        match join::greet(dial, introduction, true, (clock, &Host)).await {
+        match join::greet(dial, introduction, true, (clock, &Host::default())).await {
             Ok(link) => Ok(Self { wire: link.bulk.clone(), _session: Some(link) }),
             Err(JoinError::Fatal(e)) => Err(Undelivered::Unusable(e)),
             Err(JoinError::Again(reason)) => Err(Undelivered::Unreachable(reason)),

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::clock::Clock;
-use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder};
+use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder, Upload};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
 use common::simulated::{Sabotage, is_sabotaged};
@@ -25,7 +25,7 @@ use super::fetch::{Fetched, fetch};
 use super::join::Link;
 use super::trial::{Phase, Surroundings, Trial};
 use super::{Agent, SessionEnd, Shutdown, asked_to_end};
-use crate::host;
+use crate::host::Limits;
 use crate::launch::Kept;
 use crate::load::run::Stop;
 use crate::load::trial::Report;
@@ -345,6 +345,9 @@ impl Session<'_> {
             (Report::Prepared(Err(e)), _) => self.fail(epoch, e.stage, e.message).await,
             (Report::Drained { spool, start_skew, health }, Phase::Running) => {
                 trial.phase = Phase::Drained { spool, start_skew, health: *health };
+                if trial.order.upload == Upload::After {
+                    trial.deliver(self.link.bulk.clone());
+                }
                 self.say_drained().await
             }
             (Report::Drained { .. } | Report::Abandoned | Report::Prepared(Ok(())), _) => Ok(()),
@@ -359,12 +362,13 @@ impl Session<'_> {
         };
         let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
         let open_files = self.agent.config.introduction.host.open_files_limit;
+        let engine_is_here = trial.order.target.base_url.is_here();
         let ready = ReadyReport {
             epoch,
             slice: trial.order.slice,
             slice_count: trial.order.slice_count,
             clock,
-            warnings: host::warnings(open_files, at_once),
+            warnings: Limits::here(open_files, engine_is_here).warnings(at_once),
         };
         self.say(Say::Ready((&ready).into())).await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::clock::SystemClock;
 use common::disk::OsDisk;
-use common::fleet::{HostFacts, Introduction, TrialOrder};
+use common::fleet::{HostFacts, Introduction, TrialOrder, Upload};
 use common::ids::{ArrivalIndex, Digest, Epoch, Incarnation, Nanos, TrialId};
 use common::plan::Target;
 use common::schedule::{self, Arrival};
@@ -100,13 +100,14 @@ async fn house(rogue: Rogue) -> House {
             observer: false,
             engine: None,
             gpu: false,
+            calibration: None,
         },
         spool: spool.path().to_owned(),
         once: true,
         access: super::Access::default(),
         clock: Arc::new(SystemClock),
         disk: Arc::new(OsDisk),
-        outside: Arc::new(crate::outside::Host),
+        outside: Arc::new(crate::outside::Host::default()),
         engine: None,
         gpu: None,
     };
@@ -177,6 +178,7 @@ async fn fetched(change: impl Fn(&mut TrialOrder, &mut Rogue)) -> Result<(), Str
         warmup: Vec::new(),
         warm_connections: 0,
         closed: false,
+        upload: Upload::During,
     };
     let mut rogue = Rogue {
         first: Kind::Welcome(welcome()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::clock::Clock;
 use common::disk::Disk;
-use common::fleet::{Health, TrialOrder};
+use common::fleet::{Health, TrialOrder, Upload};
 use common::ids::{AgentName, Epoch, Incarnation, Nanos, Seq};
 use common::trace::segment::BlockOrigin;
 use tokio::sync::mpsc;
@@ -151,9 +151,11 @@ impl Trial {
         std::future::pending().await
     }
 
-    /// Begins, or begins again on a new connection, to deliver traces.
+    /// Begins, or begins again on a new connection, to deliver traces, if it is time for that: they may have to wait for
+    /// the drain, so that nothing of them is on the network while the trial is measured.
     pub(super) fn deliver(&mut self, wire: Wire) {
-        let Some(spool) = &self.spool else { return };
+        let waits = self.order.upload == Upload::After && !matches!(self.phase, Phase::Drained { .. });
+        let Some(spool) = self.spool.as_ref().filter(|_| !waits) else { return };
         let work = upload::upload(self.order.run.clone(), Arc::clone(spool), wire);
         if let Some(old) = self.uploader.replace(tokio::spawn(work).abort_handle()) {
             old.abort();

@@ -17,6 +17,7 @@ use common::disk::readable_by_others;
 use common::slo::shown_time;
 use proto::tls::{Identity, certificates};
 
+use super::files;
 use super::options::AgentOptions;
 
 use crate::plan::FleetPlan;
@@ -141,8 +142,9 @@ impl Entrance {
     /// Opens what the plan wants.
     ///
     /// # Errors
-    /// When an address cannot be listened on.
+    /// When an address cannot be listened on, or too few files may be open for so many agents.
     pub(super) async fn open(plan: &FleetPlan, keys: Keys) -> anyhow::Result<Self> {
+        files::make_room_for(plan.local + plan.remote)?;
         let (listener, address) = rpc::bind(&plan.listen).await?;
         let token = keys.token(address.ip())?;
         // A coordinator that listens everywhere is reached by its local agents over loopback.

@@ -84,6 +84,9 @@ impl LocalAgents {
                 // By the environment: a variable may hold a secret, and a command line is seen by everybody.
                 command.env(ENGINE_VARS, with.agents.engine_var.join("\n"));
             }
+            if with.agents.rt {
+                command.arg("--rt");
+            }
             // One host, one agent that reads its GPUs.
             if with.agents.gpu && agents.watchers.is_empty() {
                 command.arg("--gpu");

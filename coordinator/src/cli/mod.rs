@@ -5,6 +5,7 @@ mod capture;
 mod company;
 mod config;
 mod entrance;
+mod files;
 mod local;
 mod options;
 mod planning;
@@ -154,6 +155,7 @@ fn execute(common: &Common, rates: &Rates, matches: &ArgMatches, which: Which) -
         };
         tell!("resume       {run}: {sealed}");
     }
+    crate::record::begin();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(supervise(plan, keys, common, matches, which));
     // Sessions of agents that are still connected end with the process.

@@ -152,6 +152,16 @@ pub enum Between {
     Restart,
 }
 
+/// When agents deliver the traces of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum UploadOption {
+    /// As they come
+    #[default]
+    During,
+    /// After the trial's last response
+    After,
+}
+
 /// Which endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApiOption {
@@ -240,6 +250,11 @@ pub struct Common {
     /// Connections that each agent opens before a trial
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub warm_connections: u32,
+
+    /// When agents deliver the traces of a trial: as they come, or after its last response, so that no traces are on the
+    /// network while it is measured. They wait in the agents' spools, which must have room for them
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "Load")]
+    pub upload: UploadOption,
 
     /// What is asked of the engine
     #[command(flatten)]
@@ -390,6 +405,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "NAME=VALUE", requires = "engine", help_heading = "Agents")]
     pub engine_var: Vec<String>,
 
+    /// Let the agents started here send and read with real-time priority, where this host allows it (see `agent --rt`)
+    #[arg(long, help_heading = "Agents")]
+    pub rt: bool,
+
     /// Let the agent started here record what the GPUs of this host draw and do (NVML)
     #[arg(long, help_heading = "Agents")]
     pub gpu: bool,
@@ -413,6 +432,10 @@ pub struct AgentOptions {
     /// How long to wait for them
     #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Agents")]
     pub join_timeout: String,
+
+    /// Send also what takes an agent above 60% of what its host can carry (see docs/calibration.md)
+    #[arg(long, help_heading = "Agents")]
+    pub allow_over_ceiling: bool,
 
     /// File with the join token [default: PLIMSOLL_TOKEN of the environment; if unset, and --listen is not loopback or
     /// has TLS, one is made and printed]

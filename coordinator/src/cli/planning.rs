@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use common::fleet::ProbeDepth;
+use common::fleet::{ProbeDepth, Upload};
 use common::ids::Nanos;
 use common::plan::{
     Api, ArrivalPlan, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
@@ -15,7 +15,9 @@ use common::validity::ValidityLimits;
 use common::workload::{MAX_WORKLOAD_BYTES, Workload, builtin};
 use serde_json::{Map, Value};
 
-use super::options::{AgentOptions, ApiOption, Arrival, Between, Common, EngineOptions, Objectives, Rates};
+use super::options::{
+    AgentOptions, ApiOption, Arrival, Between, Common, EngineOptions, Objectives, Rates, UploadOption,
+};
 use crate::plan::{BetweenTrials, EnginePlan, FleetPlan, LoadedWorkload, Plan};
 use crate::record::OWN_FIELDS;
 use crate::retokenize::Retokenizer;
@@ -81,12 +83,17 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
         max_concurrency: options.max_concurrency,
         warmup: options.warmup,
         warm_connections: options.warm_connections,
+        upload: match options.upload {
+            UploadOption::During => Upload::During,
+            UploadOption::After => Upload::After,
+        },
         limits: ValidityLimits {
             lateness_budget: time("--late-budget", &options.late_budget)?,
             ..Default::default()
         },
         fleet,
         require_gpu: options.require_gpu,
+        allow_over_ceiling: options.agents.allow_over_ceiling,
         engine: EnginePlan {
             dialect: options.engine.dialect,
             probe: if options.brief_probe { ProbeDepth::Brief } else { ProbeDepth::Full },

@@ -81,7 +81,8 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     lines.push(
         line("agents")
             .value(format!("{} started here", plan.fleet.local), &["local_agents"])
-            .value(elsewhere, &["agents"]),
+            .value(elsewhere, &["agents"])
+            .value(format!("traces come {} a trial", plan.upload.name()), &["upload"]),
     );
     if let Some(tokenizer) = &plan.tokenizer {
         lines.push(line("tokenizer").value(tokenizer.file(), &["tokenizer"]));

@@ -318,6 +318,7 @@ mod tests {
             observer: false,
             engine: None,
             gpu: false,
+            calibration: None,
         });
         let (link, orders) = mpsc::channel(ORDERS);
         let (answer, _) = oneshot::channel();

@@ -32,7 +32,7 @@ pub enum Joined {
 }
 
 /// One agent of the fleet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// What it said of itself.
     pub introduction: Introduction,
@@ -204,6 +204,7 @@ mod tests {
             observer: false,
             engine: None,
             gpu: false,
+            calibration: None,
         }
     }
 

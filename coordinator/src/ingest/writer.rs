@@ -24,6 +24,8 @@ pub(super) struct Writer {
     /// What a failed commit of the index left to do. It must not be undone in the segments, because the index may
     /// have it all the same; so it is committed before anything else is written.
     unindexed: IndexBatch,
+    /// The marks of that.
+    moved: Vec<((AgentName, Incarnation), Seq)>,
     board: Arc<Board>,
     changed: watch::Sender<()>,
 }
@@ -41,7 +43,8 @@ impl Writer {
         };
         let (board, changed) = Board::new(written.clone());
         let unindexed = IndexBatch::default();
-        let writer = Self { run: run.clone(), segments, written, unindexed, board: board.clone(), changed };
+        let (run, moved) = (run.clone(), Vec::new());
+        let writer = Self { run, segments, written, unindexed, moved, board: board.clone(), changed };
         Ok((writer, board))
     }
 
@@ -165,7 +168,8 @@ impl Writer {
         }
         let places = self.segments.append(taken).map_err(|e| disk_error(&self.segments, e))?;
         self.unindexed = self.run.naming(taken, &places, marks, self.segments.end());
-        self.written.extend(marks.iter().map(|(process, mark)| (process.clone(), *mark)));
+        self.moved.extend(marks.iter().map(|(process, mark)| (process.clone(), *mark)));
+        self.written.extend(self.moved.iter().cloned());
         let counters = &self.board.counters;
         count(&counters.groups, 1);
         count(&counters.traces, taken.iter().map(|b| u64::from(b.header().count)).sum());
@@ -184,6 +188,7 @@ impl Writer {
         tracing::warn!(%agent, %incarnation, from = %mark, %to, "traces of sealed trials are lost and not waited for");
         let marks = Marks::from([(process.clone(), to)]);
         self.unindexed = self.run.naming(&[], &[], &marks, self.segments.end());
+        self.moved.push((process.clone(), to));
         self.written.insert(process, to);
         self.index()
     }
@@ -195,7 +200,8 @@ impl Writer {
         }
         self.run.index().commit(&self.unindexed)?;
         self.unindexed = IndexBatch::default();
-        self.board.marks().clone_from(&self.written);
+        // Only those that moved: there may be a thousand agents, and a group is of some of them.
+        self.board.marks().extend(self.moved.drain(..));
         self.changed.send_replace(());
         Ok(())
     }

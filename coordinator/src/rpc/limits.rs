@@ -9,10 +9,10 @@ use std::time::Duration;
 use common::ids::Nanos;
 
 /// Connections at once. Three for each of the agents that there may be, and some for those that come back.
-pub const MAX_CONNECTIONS: usize = 1_024;
+pub const MAX_CONNECTIONS: usize = 4_096;
 
 /// Of them, connections that have not shown the token yet.
-pub const MAX_STRANGERS: usize = 64;
+pub const MAX_STRANGERS: usize = 256;
 
 /// Of them, those from one address. Loopback is excepted: many agents may be started there at once.
 pub const MAX_STRANGERS_PER_PEER: usize = 16;
@@ -72,10 +72,10 @@ pub const MAX_DELIVERIES: u64 = 2;
 pub const MAX_FRAMES: usize = 256;
 
 /// Agents whose passes are remembered. Those without a session are forgotten first, the oldest before others.
-pub const MAX_PASSES: usize = 512;
+pub const MAX_PASSES: usize = 2_048;
 
 /// Agents that a coordinator may want, local and remote together. Three connections each fit [`MAX_CONNECTIONS`].
-pub const MAX_AGENTS: usize = 256;
+pub const MAX_AGENTS: usize = 1_024;
 
 /// Lines about refused peers at once; after that one each [`LINE_EVERY`].
 pub const LINES_AT_ONCE: u32 = 16;

@@ -4,10 +4,12 @@
 //! the engine has answered, nothing is sent before it is written down, nothing is computed before the books are
 //! closed.
 //!
-//! `prepare` gathers the agents and tries the engine, `suits` says whether the engine can do what is asked; `sending` sends the trials and reports.
+//! `prepare` gathers the agents and tries the engine, `suits` says whether the engine can do what is asked, `headroom`
+//! whether the agents can; `sending` sends the trials and reports.
 
 mod beside;
 mod engine;
+mod headroom;
 mod prepare;
 mod sending;
 mod suits;
@@ -82,6 +84,9 @@ async fn prepare(plan: &mut Plan, means: &mut Means<'_>) -> anyhow::Result<Optio
     let gathered = gather(&plan.fleet, &plan.engine, &mut plan.target, &row, with).await?;
     if let Some(Gathered { probe, .. }) = &gathered {
         suits::check(plan, probe.as_ref())?.iter().for_each(|note| means.ui.note(note));
+        let senders = means.fleet.registry().senders();
+        let agents: Vec<_> = senders.map(|(n, m)| (n.clone(), m.introduction.calibration.clone())).collect();
+        headroom::check(plan, &agents)?.iter().for_each(|note| means.ui.note(note));
     }
     Ok(gathered)
 }

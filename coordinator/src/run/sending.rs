@@ -193,7 +193,9 @@ impl Sending<'_, '_> {
         let rows = self.run.plan.workload.rows.rows.len() as u32;
         // A closed loop's workers are its permits.
         let permits = planned.rate.workers().or(self.run.plan.max_concurrency);
-        Ok(assign(&arrivals, planned.seed, rows, agents, permits, self.run.plan.warmup)?)
+        let (seed, warmup) = (planned.seed, self.run.plan.warmup);
+        // With many arrivals and agents it takes the processor for seconds.
+        Ok(crate::aside::here(|| assign(&arrivals, seed, rows, agents, permits, warmup))?)
     }
 
     /// From here on traces of this trial are taken, each from the agent that carries it.
@@ -227,6 +229,7 @@ impl Sending<'_, '_> {
             workload: self.run.plan.workload_digest(),
             workload_bytes: self.run.plan.workload.bytes.len() as u64,
             warm_connections: self.run.plan.warm_connections,
+            upload: self.run.plan.upload,
             local: self.run.plan.fleet.remote == 0,
             closed: planned.rate.workers().is_some(),
             launcher: self.launcher.clone(),

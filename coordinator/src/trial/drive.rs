@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::clock::Clock;
-use common::fleet::{EngineStage, Progress, TrialOrder, WARMUP_AT_ONCE};
+use common::fleet::{EngineStage, Progress, TrialOrder, Upload, WARMUP_AT_ONCE};
 use common::ids::{AgentName, Digest, Epoch, Nanos, RunId, TrialId};
 use common::plan::Target;
 use common::trace::headed;
@@ -15,6 +15,10 @@ use crate::fleet::{Change, Fleet, FromAgent, ToAgent};
 
 /// Grace on top of what a trial must take, for hosts that are busy.
 const GRACE: Nanos = Nanos(30_000_000_000);
+
+/// Between two times that the fleet's counters are shown: they are summed each time, over as many agents as there are, and
+/// each of those says something every second.
+const SHOW_EVERY: Nanos = Nanos(100_000_000);
 
 /// What a trial is made of, besides its assignment.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub struct TrialCase {
     pub workload_bytes: u64,
     /// Connections that each agent opens before the start.
     pub warm_connections: u32,
+    /// When the agents deliver their traces.
+    pub upload: Upload,
     /// All agents are on this host.
     pub local: bool,
     /// A closed loop.
@@ -75,6 +81,8 @@ pub async fn drive<E>(
     let mut machine = Machine::new(case.epoch, digests, patience(case, assigned), clock.monotonic());
     tell_to_prepare(case, assigned, fleet);
     let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
+    // When it was last shown, and whether there is news since.
+    let (mut shown, mut news) = (Nanos::ZERO, false);
     let mut stop_seen = 0;
     let mut told: Option<ToAgent> = None;
     loop {
@@ -82,9 +90,7 @@ pub async fn drive<E>(
             change = fleet.next() => match change {
                 Change::Said(agent, FromAgent::Heartbeat(Some(p))) if p.epoch == case.epoch => {
                     progress.insert(agent, p);
-                    if let Some(start) = machine.start() {
-                        watch.progress(clock.monotonic() - start, &progress);
-                    }
+                    news = true;
                     Event::Tick
                 }
                 Change::Said(agent, said) => translate(agent, said, case.epoch),
@@ -112,6 +118,11 @@ pub async fn drive<E>(
                 Event::Stop(level > 1)
             }
         };
+        let now = clock.monotonic();
+        if let Some(start) = machine.start().filter(|_| news && now - shown >= SHOW_EVERY) {
+            (shown, news) = (now, false);
+            watch.progress(now - start, &progress);
+        }
         let before = machine.start().is_some();
         for effect in machine.on(event, clock.monotonic()) {
             match effect {
@@ -151,6 +162,7 @@ fn tell_to_prepare(case: &TrialCase, assigned: &Assigned, fleet: &Fleet) {
             slice_count: part.slice.len() as u64,
             permits: part.permits,
             closed: case.closed,
+            upload: case.upload,
             warmup: part.warmup.clone(),
             warm_connections: case.warm_connections.min(part.slice.len() as u32),
         };

@@ -1,8 +1,9 @@
 //! Joining, preparing, running and draining.
 
+use common::calibration::CalibrationCard;
 use common::fleet::{
     CollectOrder, CollectReport, DrainReport, Health, Held, HostFacts, Introduction, Lateness, Progress,
-    ReadyReport, TrialOrder,
+    ReadyReport, TrialOrder, Upload,
 };
 use common::ids::{ArrivalIndex, Epoch, Incarnation, Nanos, Seq, TrialId};
 use common::offset::{Drift, Estimate};
@@ -33,6 +34,7 @@ impl From<&Introduction> for v1::Hello {
             engine: i.engine.as_ref().map(Into::into),
             gpu: i.gpu,
             courier: false,
+            calibration: i.calibration.as_ref().map(Into::into),
         }
     }
 }
@@ -58,7 +60,34 @@ impl TryFrom<v1::Hello> for Introduction {
             observer: h.observer,
             engine,
             gpu: h.gpu,
+            calibration: h.calibration.map(TryInto::try_into).transpose()?,
         })
+    }
+}
+
+impl From<&CalibrationCard> for v1::Calibration {
+    fn from(c: &CalibrationCard) -> Self {
+        Self {
+            request_cpu_seconds: c.request_cpu_seconds,
+            paced_event_cpu_seconds: c.paced_event_cpu_seconds,
+            stale: c.stale.as_deref().map(|why| shown(why, MAX_CARD_TEXT)),
+        }
+    }
+}
+
+impl TryFrom<v1::Calibration> for CalibrationCard {
+    type Error = WireError;
+    fn try_from(c: v1::Calibration) -> Result<Self, WireError> {
+        let v1::Calibration { request_cpu_seconds, paced_event_cpu_seconds, stale } = c;
+        // Two descriptions of a host may be in it.
+        let stale = stale.map(|why| text(why, MAX_TEXT, "Calibration", "stale")).transpose()?;
+        let stale = stale.map(|why| shown(&why, MAX_CARD_TEXT));
+        let card = Self { request_cpu_seconds, paced_event_cpu_seconds, stale };
+        if card.is_sound() {
+            Ok(card)
+        } else {
+            Err(WireError::new("Calibration", "request_cpu_seconds", "no costs that a host can have"))
+        }
     }
 }
 
@@ -110,6 +139,7 @@ impl From<&TrialOrder> for v1::Prepare {
             warmup: o.warmup.iter().map(|&(row, altered)| v1::WarmupRow { row, altered }).collect(),
             warm_connections: o.warm_connections,
             closed: o.closed,
+            upload_after: o.upload == Upload::After,
         }
     }
 }
@@ -132,6 +162,7 @@ impl TryFrom<v1::Prepare> for TrialOrder {
             warmup: p.warmup.iter().map(|w| (w.row, w.altered)).collect(),
             warm_connections: p.warm_connections,
             closed: p.closed,
+            upload: if p.upload_after { Upload::After } else { Upload::During },
         })
     }
 }
@@ -377,6 +408,7 @@ mod tests {
             warmup: vec![(1, true), (2, false)],
             warm_connections: 6,
             closed: true,
+            upload: Upload::After,
         }
     }
 
@@ -430,6 +462,20 @@ mod tests {
             hello(|h| h.host.as_mut().unwrap().kernel = "k".repeat(MAX_CARD_TEXT + 1)),
             "HostFacts.kernel: ",
         );
+        long(
+            hello(|h| {
+                let stale = Some("s".repeat(MAX_TEXT + 1));
+                h.calibration =
+                    Some(v1::Calibration { request_cpu_seconds: 1e-5, stale, ..Default::default() });
+            }),
+            "Calibration.stale: ",
+        );
+        for (request_cpu_seconds, paced_event_cpu_seconds) in
+            [(f64::NAN, 0.1), (-1.0, 0.1), (0.0, 0.0), (1e9, 0.0)]
+        {
+            let costs = v1::Calibration { request_cpu_seconds, paced_event_cpu_seconds, stale: None };
+            assert!(CalibrationCard::try_from(costs.clone()).is_err(), "{costs:?}");
+        }
         let name = hello(|h| h.name = "\u{1b}[2J".repeat(100_000)).unwrap_err();
         assert!(name.starts_with("Hello.name: ") && name.len() < 2 * MAX_NAME && !name.contains('\u{1b}'));
         assert_eq!(hello(|h| h.host.as_mut().unwrap().hostname = "a\u{1b}b".into()).unwrap(), "a\u{fffd}b");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agent::engine::{Engine, Outgoing, TrialClock};
+use agent::load::lead::Lead;
 use agent::load::pacer::{Guard, pace_in_task};
 use agent::load::run::Pace;
 use agent::load::trial::{Means, Paced, Setup};
@@ -141,6 +142,7 @@ impl Means for Virtual {
         &self,
         start: Nanos,
         instants: Vec<Nanos>,
+        _: Arc<Lead>,
         guard: Arc<Guard>,
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,

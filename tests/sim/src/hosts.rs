@@ -71,6 +71,7 @@ pub async fn agent(host: Arc<AgentHost>, ledger: Ledger) -> Result {
                 observer: false,
                 engine: None,
                 gpu: false,
+                calibration: None,
             },
             spool: SPOOL.into(),
             once: false,

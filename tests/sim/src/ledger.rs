@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::spool::Spool;
+use common::fleet::Upload;
 use common::ids::{AgentName, Epoch, Incarnation, RunId, TrialId};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,8 @@ pub struct Spooling {
     pub trial: TrialId,
     /// And try.
     pub epoch: Epoch,
+    /// When its traces may be delivered.
+    pub upload: Upload,
     /// It.
     pub spool: Arc<Spool>,
 }

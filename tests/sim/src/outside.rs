@@ -57,6 +57,7 @@ impl Outside for SimOutside {
             incarnation: origin.incarnation,
             trial: origin.trial,
             epoch: origin.epoch,
+            upload: setup.order.upload,
             spool,
         });
         let warm_up = Nanos::from_millis(100 + self.below(1500));

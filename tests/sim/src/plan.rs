@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use common::fleet::ProbeDepth;
+use common::fleet::{ProbeDepth, Upload};
 use common::ids::Nanos;
 use common::plan::{Extent, Process, Target};
 use common::seed::Seed;
@@ -17,7 +17,7 @@ use coordinator::sweep;
 pub const PORT: u16 = 7000;
 
 /// A sweep of two rates by so many agents, whose results go to `out`.
-pub fn plan(agents: usize, out: &Path) -> anyhow::Result<Plan> {
+pub fn plan(agents: usize, upload: Upload, out: &Path) -> anyhow::Result<Plan> {
     let bytes = b"{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n".to_vec();
     let rows = Workload::parse(&bytes)?;
     let rates = ["1.5".parse()?, "3".parse()?];
@@ -41,6 +41,7 @@ pub fn plan(agents: usize, out: &Path) -> anyhow::Result<Plan> {
         max_concurrency: None,
         warmup: 0,
         warm_connections: 0,
+        upload,
         // A link of the simulation takes up to 40 ms, and seconds when it is slow.
         limits: ValidityLimits { lateness_budget: Nanos::from_secs(1), clock_bound: Nanos::from_secs(10) },
         fleet: FleetPlan {
@@ -52,6 +53,7 @@ pub fn plan(agents: usize, out: &Path) -> anyhow::Result<Plan> {
             join_timeout: Nanos::from_secs(120),
         },
         require_gpu: false,
+        allow_over_ceiling: false,
         engine: EnginePlan {
             dialect: Some(common::dialect::Dialect::OPENAI),
             probe: ProbeDepth::None,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::disk::SimDisk;
+use common::fleet::Upload;
 use common::ids::AgentName;
 use common::seed::{Seed, Stream};
 use coordinator::store::MemoryIndex;
@@ -112,7 +113,12 @@ pub fn run_on(
 ) -> Found {
     common::simulated::simulate();
     align_tasks();
-    let plan = match plan::plan(clocks.len(), out) {
+    // One seed in three keeps a trial's traces until its drain.
+    let upload = match Seed(seed).stream("upload").below(3) {
+        0 => Upload::After,
+        _ => Upload::During,
+    };
+    let plan = match plan::plan(clocks.len(), upload, out) {
         Ok(plan) => plan,
         Err(e) => return Found { broken: vec![format!("no plan: {e:#}")], ..Found::default() },
     };
@@ -204,6 +210,7 @@ impl World<'_> {
                 self.found.broken.push(format!("it did not end within {MOST:?} of virtual time"));
                 return;
             }
+            self.find_early_traces();
             self.do_what_is_due();
             self.burn();
             self.strike();
@@ -236,6 +243,20 @@ impl World<'_> {
                 false
             }
         }
+    }
+
+    /// With `--upload after` no trace is delivered before its agent's drain.
+    fn find_early_traces(&mut self) {
+        let facts = self.ledger.facts();
+        let early = facts.spools.iter().filter(|s| {
+            s.upload == Upload::After
+                && s.spool.delivered() > s.spool.first()
+                && !facts.drained.contains_key(&(s.agent.clone(), s.epoch))
+        });
+        let told = early
+            .map(|s| format!("agent {} delivered traces of trial {} before its drain", s.agent, s.trial));
+        let told: Vec<String> = told.filter(|told| !self.found.broken.contains(told)).collect();
+        self.found.broken.extend(told);
     }
 
     fn at(&mut self, from_now_ns: u64, what: Todo) {

@@ -4,9 +4,12 @@
 //! finish reason, usage and evidence of how many tokens it holds. Texts stay slices of the event where JSON allows
 //! it. Nothing is guessed: an absent number is absent, and what is not the JSON of a chunk is malformed.
 //!
-//! The shapes (in `json`) come from the engines' sources and bug reports; `tests/engine/dialects.rs` lists them.
+//! The usual event is read in place (`scan`), all others by serde (`json`); both say the same of the same event.
+//!
+//! The shapes come from the engines' sources and bug reports; `tests/engine/dialects.rs` lists them.
 
 mod json;
+mod scan;
 
 use std::borrow::Cow;
 
@@ -147,6 +150,14 @@ fn payload(data: &[u8]) -> Result<Meaning<'_>, Malformed> {
         [b'{', ..] => {}
         _ => return Err(Malformed("an event is not a JSON object".into())),
     }
+    match scan::chunk(data) {
+        Some(chunk) => Ok(Meaning::Chunk(chunk)),
+        None => whole(data),
+    }
+}
+
+/// Reads all of an object.
+fn whole(data: &[u8]) -> Result<Meaning<'_>, Malformed> {
     let raw: Payload<'_> = serde_json::from_slice(data).map_err(|e| Malformed(explain(&e)))?;
     let says_error = raw.error.is_some_and(|e| truthy(e.get()));
     if says_error || (raw.choices.is_none() && raw.object.as_ref().is_some_and(|o| o.0 == "error")) {

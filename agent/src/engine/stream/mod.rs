@@ -200,14 +200,16 @@ impl Stream {
             }
             return;
         }
-        if self.trace.facts.data_events == 0 {
-            keep(&mut self.preamble, bytes);
-        }
         let mut decoder = std::mem::take(&mut self.decoder);
         if let Err(e) = decoder.push(bytes, |event| self.on_event(read, event)) {
             self.fail(read.at, Failure::new(FailureKind::MalformedStream, e.to_string()));
         }
         self.decoder = decoder;
+        if self.trace.facts.data_events == 0 {
+            keep(&mut self.preamble, bytes);
+        } else if !self.preamble.is_empty() {
+            self.preamble = Vec::new();
+        }
     }
 
     /// The body ended, or the connection did.

@@ -1,4 +1,4 @@
-//! TLS as hyper reads it: never more than what the last read of the socket brought.
+//! TLS as HTTP reads it: never more than what the last read of the socket brought.
 
 use std::io::{self, Read as _};
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::io::Socket;
+use crate::engine::io::{Meter, Socket, Stamped, Transport};
 
 /// A stream of which each read gives what one record held.
 ///
@@ -23,6 +23,16 @@ pub(in crate::engine) struct Records<S> {
 impl<S: Socket> Records<S> {
     pub(super) fn of(stream: TlsStream<S>) -> Self {
         Self { stream, error: None }
+    }
+}
+
+impl<S: Socket> Transport for Records<Stamped<S>> {
+    fn meter(&self) -> &Meter {
+        self.stream.get_ref().0.meter()
+    }
+
+    fn meter_mut(&mut self) -> &mut Meter {
+        self.stream.get_mut().0.meter_mut()
     }
 }
 
@@ -69,7 +79,7 @@ impl<S: Socket> AsyncWrite for Records<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.error.is_some() {
-            // It would fail, too, and hyper would pass that on instead of the reason.
+            // It would fail, too, and would be told instead of the reason.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_flush(cx)

@@ -36,13 +36,14 @@ async fn traces(part: Part, lease_over: impl Fn(usize) -> bool) -> Vec<Trace> {
     let (announce, pace) = mpsc::channel(1);
     announce.send(Pace::Due(part.slice.len())).await.unwrap();
     let (_stop, stops) = mpsc::channel(1);
+    let lead = Arc::new(Lead::for_schedule(&[]));
     let (seen, all) = (Cell::new(0), RefCell::new(Vec::new()));
     let sink = |trace: Trace| {
         seen.set(seen.get() + 1);
         all.borrow_mut().push(trace);
     };
     let sender = Sender { client: client(&clock), clock, counters };
-    run(&part, sender, Orders { pace, stops }, || lease_over(seen.get()), sink).await;
+    run(&part, sender, Orders { pace, lead, stops }, || lease_over(seen.get()), sink).await;
     all.into_inner()
 }
 
@@ -72,4 +73,35 @@ async fn a_closed_loop_counts_from_the_release() {
         traces.iter().all(|t| t.clocks.released == Some(t.clocks.scheduled) && !t.facts.waited_for_permit)
     );
     assert!(traces.windows(2).all(|w| w[1].clocks.scheduled >= w[0].clocks.finished));
+}
+
+/// The pacer speaks before an arrival is due: it is not sent before, and whoever else has something to do on the thread
+/// goes on meanwhile.
+#[tokio::test]
+async fn an_arrival_that_is_due_soon_is_waited_for_without_keeping_anybody_from_going_on() {
+    let clock = TrialClock::new(Arc::new(SystemClock), SystemClock.monotonic());
+    let part = part(2, false);
+    let counters = Arc::new(Counters::new(Epoch(1), 2));
+    let wanted = clock.monotonic();
+    let at = wanted + Nanos::from_millis(30);
+    let (announce, pace) = mpsc::channel(1);
+    announce.send(Pace::Soon { count: 2, at, wanted }).await.unwrap();
+    let turns = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let others = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            others.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let (_stop, stops) = mpsc::channel(1);
+    let lead = Arc::new(Lead::for_schedule(&[Nanos::ZERO, Nanos::from_millis(30)]));
+    let sender = Sender { client: client(&clock), clock: clock.clone(), counters };
+    let mut released = Vec::new();
+    let sink = |trace: Trace| released.extend(trace.clocks.released);
+    run(&part, sender, Orders { pace, lead, stops }, || false, sink).await;
+    other.abort();
+    let due = at - clock.t0();
+    assert!(released.len() == 2 && released.iter().all(|&r| r >= due), "{released:?} before {due:?}");
+    assert!(turns.load(std::sync::atomic::Ordering::Relaxed) > 100, "nobody else had a turn");
 }

@@ -210,6 +210,7 @@ async fn what_cannot_be_delivered_is_said_and_ends() {
         observer: true,
         engine: None,
         gpu: false,
+        calibration: None,
     };
     let joined = async |join: &str| {
         let dial = Dial { join: join.into(), tls: None, token: None };

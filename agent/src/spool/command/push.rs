@@ -76,6 +76,7 @@ async fn join(dial: &Dial, agent: &AgentName) -> anyhow::Result<Courier> {
         observer: true,
         engine: None,
         gpu: false,
+        calibration: None,
     };
     Ok(Courier::join(dial, &introduction, &SystemClock).await?)
 }

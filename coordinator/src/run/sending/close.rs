@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::fleet::DrainReport;
+use common::fleet::{DrainReport, Upload};
 use common::ids::{AgentName, Epoch};
 use common::validity::{Reason, ReasonKind};
 
@@ -16,7 +16,8 @@ use crate::sweep::PlannedTrial;
 use crate::trial::assignment::Assigned;
 use crate::trial::seal::{self, Stored};
 
-/// How long the last traces of agents that are drained may take to arrive.
+/// How long the last traces of agents that are drained may take to arrive. Where they keep a trial's traces until its
+/// drain, so long may pass until the next of them: how much there is, and how thin the network, nobody knows before.
 pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
 /// Agents whose last traces did not come, each with the reason.
@@ -30,18 +31,27 @@ pub(super) struct NotArrived {
 
 impl Sending<'_, '_> {
     /// Waits for the traces that agents say they have: for those of each until it is lost, and for all of them no longer
-    /// than [`COLLECT_WITHIN`]. What keeps one agent's, such as a full disk here, keeps those of every other.
+    /// than [`COLLECT_WITHIN`] (with `--upload after`, than that without any, and until the operator's second word). What
+    /// keeps one agent's, such as a full disk here, keeps those of every other.
     pub(super) async fn arrive(&mut self, drained: &BTreeMap<AgentName, DrainReport>) -> NotArrived {
         let ingest = self.run.ingest.clone();
         let mut waiting: BTreeMap<&AgentName, &DrainReport> = drained.iter().collect();
         let mut missing = NotArrived::default();
-        let deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
+        let mut deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
+        let (mut stored, mut stop) = (ingest.counters().traces, self.means.stop.clone());
+        let after = self.run.plan.upload == Upload::After;
+        // The word that cut the trial's requests is not meant for their traces.
+        let may_cut = after && *stop.borrow() < 2;
         loop {
             waiting.retain(|agent, report| ingest.mark(agent, report.incarnation) < report.next_seq);
             let Some((agent, report)) = waiting.first_key_value().map(|(agent, report)| (*agent, *report))
             else {
                 return missing;
             };
+            let now = ingest.counters().traces;
+            if after && std::mem::replace(&mut stored, now) != now {
+                deadline = tokio::time::Instant::now() + COLLECT_WITHIN;
+            }
             tokio::select! {
                 arrived = ingest.wait_for(agent, report.incarnation, report.next_seq) => {
                     if let Err(e) = arrived {
@@ -54,6 +64,11 @@ impl Sending<'_, '_> {
                 {
                     missing.lost.insert(agent, reason);
                 },
+                Ok(_) = stop.wait_for(|level| *level > 1), if may_cut => {
+                    let why = "the operator did not wait for its traces".to_owned();
+                    missing.late.extend(waiting.keys().map(|agent| ((*agent).clone(), why.clone())));
+                    return missing;
+                }
                 () = tokio::time::sleep_until(deadline) => {
                     let why = format!("its traces did not arrive within {COLLECT_WITHIN:?}");
                     missing.late.extend(waiting.keys().map(|agent| ((*agent).clone(), why.clone())));
@@ -80,7 +95,11 @@ impl Sending<'_, '_> {
             let wrong = if stored.traces.get(agent).copied().unwrap_or(0) != report.traces {
                 Some(format!("it says that it sent {} traces, which is not so", report.traces))
             } else {
-                (report.traces_lost > 0).then(|| format!("its spool lost {} traces", report.traces_lost))
+                let why = match self.run.plan.upload {
+                    Upload::During => "",
+                    Upload::After => "; with --upload after it must have room for all of a trial",
+                };
+                (report.traces_lost > 0).then(|| format!("its spool lost {} traces{why}", report.traces_lost))
             };
             if let Some(reason) = wrong {
                 // What did not arrive in time is the reason already.
