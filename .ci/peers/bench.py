@@ -194,7 +194,10 @@ def machine():
     with open("/proc/cpuinfo") as file:
         model = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "?")
     commit = subprocess.run(
-        ["git", "-C", clients.TOP, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "-C", clients.TOP, "describe", "--always", "--dirty", "--exclude", "*"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return {
         "cores": os.cpu_count(),

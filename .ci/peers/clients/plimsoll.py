@@ -68,7 +68,9 @@ class Plimsoll(Client):
         ]
         arguments += ["--data", job.file("data"), "--out", job.file("out")]
         arguments += os.environ.get("PLIMSOLL_OPTIONS", "").split()
-        return Command(arguments, dict(os.environ), job.folder)
+        # Nothing is refused by what was found out about this host before.
+        kept = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_CALIBRATION"}
+        return Command(arguments, kept, job.folder)
 
     def read(self, job):
         with open(job.file("out/report.json")) as file:
