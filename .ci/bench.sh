@@ -13,12 +13,12 @@ if [[ "$quick" == 1 ]]; then
 fi
 
 # Bench and the crate that it is of, in the order in which they run.
-benches=(stream:agent memory:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator fleet:scale around: peers:)
+benches=(stream:agent memory:agent pacing:agent lateness:agent telemetry:agent ingest:coordinator analysis:coordinator fleet:scale around: peers:)
 
-wanted=" ${*:-stream memory lateness telemetry ingest analysis fleet around peers} "
+wanted=" ${*:-stream memory pacing lateness telemetry ingest analysis fleet around peers} "
 for name in "$@"; do
   if [[ " ${benches[*]} " != *" $name:"* ]]; then
-    printf 'bench: there is no bench %s; there are stream, memory, lateness, telemetry, ingest, analysis, fleet, around and peers\n' "$name" >&2
+    printf 'bench: there is no bench %s; there are stream, memory, pacing, lateness, telemetry, ingest, analysis, fleet, around and peers\n' "$name" >&2
     exit 2
   fi
 done
@@ -26,7 +26,7 @@ done
 # The binaries that the lateness bench runs, and the benches.
 "$CARGO" build --release --locked -p coordinator -p agent -p sim-engine
 if [[ "$wanted" != " peers " ]]; then
-  "$CARGO" bench --locked --no-run -p agent --bench stream --bench memory --bench lateness --bench telemetry
+  "$CARGO" bench --locked --no-run -p agent --bench stream --bench memory --bench pacing --bench lateness --bench telemetry
   "$CARGO" bench --locked --no-run -p coordinator --bench ingest --bench analysis
   [[ "$wanted" != *" fleet "* ]] || "$CARGO" bench --locked --no-run -p scale --bench fleet
 fi

@@ -39,17 +39,20 @@ pub enum Sabotage {
     LeaseFromReceipt,
     /// A sequence number is given to two traces.
     ReuseNumber,
+    /// Traces that are to wait for the drain are delivered before.
+    DeliverEarly,
 }
 
 impl Sabotage {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("skip-sync", Self::SkipSync),
         ("acknowledge-early", Self::AcknowledgeEarly),
         ("ignore-epoch", Self::IgnoreEpoch),
         ("no-dedupe", Self::NoDedupe),
         ("lease-from-receipt", Self::LeaseFromReceipt),
         ("reuse-number", Self::ReuseNumber),
+        ("deliver-early", Self::DeliverEarly),
     ];
 }
 

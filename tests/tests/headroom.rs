@@ -38,7 +38,7 @@ fn run(engine: &Engine, file: &Path, options: &str) -> Finished {
         .workload(&[json!({ "prompt": "how much may it carry", "max_tokens": 10 })])
         .line("--rate 20 --requests 10 --ignore-eos")
         .line(options)
-        .env("PLIMSOLL_CALIBRATION", file.to_str().unwrap())
+        .env("PLIMSOLL_CALIBRATION", &file)
         .finish()
 }
 

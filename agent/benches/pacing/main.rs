@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p agent --bench pacing`. What sends is the agent's own load thread in a process of its own: pacer,
 //! dispatcher and client, one runtime. The null server of the `stream` bench has another core: over 256 connections it
-//! streams an event every 10 ms, evenly spread (25,600 a second), and answers the paced arrivals in one write each. The bare
+//! streams an event every 10 ms (25,600 a second), evenly spread or all at once, and answers the paced arrivals in one write each. The bare
 //! pacer takes turns with it. *Read* is how late the thread that reads comes to a timer of 1 ms, with the streams alone
 //! (idle of arrivals) and beside them. `--rt`: both with real-time priority.
 
@@ -10,10 +10,12 @@
 mod cpu;
 #[path = "../support/quick.rs"]
 mod quick;
+#[expect(dead_code, reason = "the stream bench uses the rest of it")]
 #[path = "../stream/server.rs"]
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
+#[expect(dead_code, reason = "the stream bench uses the rest of it")]
 #[path = "../stream/wire.rs"]
 mod wire;
 
@@ -24,12 +26,13 @@ use agent::load::scheduling::Scheduling;
 use anyhow::Context;
 
 use loaded::Streams;
+use stats::Lateness;
 
 const TURNS: usize = 3;
 /// Connections that stream beside the arrivals.
 const STREAMS: usize = 256;
 /// Of one turn.
-const SECONDS: f64 = 4.0;
+const SECONDS: f64 = 3.0;
 
 fn main() -> anyhow::Result<()> {
     let scheduling =
@@ -47,36 +50,42 @@ fn main() -> anyhow::Result<()> {
     println!(
         "| ---------- | ------------------------- | -------- | ------ | ------ | -------- | -------------------- |"
     );
-    let streams = Streams {
-        streaming: server::start(server::Pace::Spread(STREAMS), theirs)?,
-        answering: server::start(server::Pace::OneWrite, theirs)?,
-        connections: STREAMS,
-        core: ours,
-        scheduling,
-    };
-    let mut alone = Vec::new();
-    for _ in 0..turns {
-        alone.push(streams.beside(None)?.read);
-    }
-    for rate in [100, 1_000, 10_000] {
-        let (mut bare, mut dispatch, mut written, mut read, mut cpu) =
-            (vec![], vec![], vec![], vec![], vec![]);
-        for _ in 0..turns {
-            let instants = stats::poisson(rate, SECONDS)?;
-            bare.push(loaded::bare_pacer(&instants, scheduling)?);
-            let run = streams.beside(Some(instants))?;
-            dispatch.push(run.dispatch.context("no arrivals")?);
-            written.push(run.written.context("no arrivals")?);
-            read.push(run.read);
-            cpu.push(run.cpu);
+    let answering = server::start(server::Pace::OneWrite, theirs)?;
+    for (name, pace, rates) in [
+        ("spread", server::Pace::Spread(STREAMS), &[100, 1_000, 10_000][..]),
+        ("in step", server::Pace::InStep, &[1_000]),
+    ] {
+        let streaming = server::start(pace, theirs)?;
+        let streams = Streams { streaming, answering, connections: STREAMS, core: ours, scheduling };
+        let alone = (0..turns).map(|_| Ok(streams.beside(None)?.read)).collect::<anyhow::Result<Vec<_>>>()?;
+        for &rate in rates {
+            beside(&streams, name, rate, turns, &alone)?;
         }
-        stats::row(rate, "bare pacer", &bare, &bare);
-        stats::row(rate, "dispatch", &dispatch, &bare);
-        stats::row(rate, "first byte written", &written, &bare);
-        stats::row(rate, "read, streams alone", &alone, &alone);
-        stats::row(rate, "read, beside arrivals", &read, &alone);
-        cpu.sort_unstable_by(f64::total_cmp);
-        println!("| {rate:>10} | the load thread used {:.0}% of a core", 100.0 * cpu[cpu.len() / 2]);
     }
+    Ok(())
+}
+
+/// One rate beside the streams, and its lines.
+fn beside(streams: &Streams, name: &str, rate: u32, turns: usize, alone: &[Lateness]) -> anyhow::Result<()> {
+    let (mut bare, mut dispatch, mut written, mut read, mut cpu) = (vec![], vec![], vec![], vec![], vec![]);
+    for _ in 0..turns {
+        let instants = stats::poisson(rate, SECONDS)?;
+        bare.push(loaded::bare_pacer(&instants, streams.scheduling)?);
+        let run = streams.beside(Some(instants))?;
+        dispatch.push(run.dispatch.context("no arrivals")?);
+        written.push(run.written.context("no arrivals")?);
+        read.push(run.read);
+        cpu.push(run.cpu);
+    }
+    cpu.sort_unstable_by(f64::total_cmp);
+    println!(
+        "| {rate:>10} | events {name}; the load thread used {:.0}% of a core |",
+        100.0 * cpu[cpu.len() / 2]
+    );
+    stats::row(rate, "bare pacer", &bare, &bare);
+    stats::row(rate, "dispatch", &dispatch, &bare);
+    stats::row(rate, "first byte written", &written, &bare);
+    stats::row(rate, "read, streams alone", alone, alone);
+    stats::row(rate, "read, beside arrivals", &read, alone);
     Ok(())
 }

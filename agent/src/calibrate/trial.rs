@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context, bail};
 use common::clock::{Clock, SystemClock};
 use common::disk::OsDisk;
-use common::fleet::{Health, TrialOrder};
+use common::fleet::{Health, TrialOrder, Upload};
 use common::ids::{AgentName, Digest, Epoch, Incarnation, Nanos, RunId, Seq, TrialId};
 use common::plan::{BaseUrl, Target};
 use common::schedule::Arrival;
@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::Access;
 use crate::load::counters::Counters;
+use crate::load::scheduling::Scheduling;
 use crate::load::thread;
 use crate::load::trial::{Report, Setup};
 use crate::spool::{Spool, SpoolWriter};
@@ -128,7 +129,7 @@ impl Bench {
             spool: writer,
             counters: Arc::clone(&counters),
         };
-        let mut handle = thread::spawn(setup, reports).context("no load thread")?;
+        let mut handle = thread::spawn(setup, Scheduling::Usual, reports).context("no load thread")?;
         match inbox.blocking_recv() {
             Some(Report::Prepared(Ok(()))) => {}
             Some(Report::Prepared(Err(e))) => bail!("{e}"),
@@ -171,6 +172,7 @@ impl Bench {
             closed: load.workers.is_some(),
             warmup: Vec::new(),
             warm_connections: load.warm,
+            upload: Upload::During,
         }
     }
 }

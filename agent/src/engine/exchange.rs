@@ -29,6 +29,7 @@ const MAX_DRAINED_BYTES: usize = 64 << 10;
 const CLOSED_WHILE_IDLE: Nanos = Nanos::from_secs(1);
 
 /// What an exchange came to.
+#[expect(clippy::large_enum_variant, reason = "made once a request, and taken apart at once")]
 pub(super) enum Ended {
     /// The verdict has fallen. The connection is there if another request can follow on it.
     Over(Option<Connection>),

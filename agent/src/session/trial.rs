@@ -9,6 +9,7 @@ use common::clock::Clock;
 use common::disk::Disk;
 use common::fleet::{Health, TrialOrder, Upload};
 use common::ids::{AgentName, Epoch, Incarnation, Nanos, Seq};
+use common::simulated::{Sabotage, is_sabotaged};
 use common::trace::segment::BlockOrigin;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -154,7 +155,9 @@ impl Trial {
     /// Begins, or begins again on a new connection, to deliver traces, if it is time for that: they may have to wait for
     /// the drain, so that nothing of them is on the network while the trial is measured.
     pub(super) fn deliver(&mut self, wire: Wire) {
-        let waits = self.order.upload == Upload::After && !matches!(self.phase, Phase::Drained { .. });
+        let waits = self.order.upload == Upload::After
+            && !matches!(self.phase, Phase::Drained { .. })
+            && !is_sabotaged(Sabotage::DeliverEarly);
         let Some(spool) = self.spool.as_ref().filter(|_| !waits) else { return };
         let work = upload::upload(self.order.run.clone(), Arc::clone(spool), wire);
         if let Some(old) = self.uploader.replace(tokio::spawn(work).abort_handle()) {

@@ -165,12 +165,16 @@ impl Sending<'_, '_> {
                 };
                 let whole = lost.is_empty() && !stopped && engine_died.is_none();
                 let gave_up = if whole { told.gave_up() } else { BTreeMap::new() };
-                self.analyse(KeptTrial {
+                let sealed = KeptTrial {
                     agents,
                     findings: close::findings(stopped, engine_died.as_deref(), &reasons, &gave_up),
                     start: Some(start),
                     ..self.to_be_sent(planned, epoch, &assigned)
-                })?;
+                };
+                // Nobody asks for the slices any more, and the analysis needs the memory.
+                drop(assigned);
+                self.means.shared.offer_slices(epoch, []);
+                self.analyse(sealed)?;
                 if let Some(e) = unknown.filter(|_| lost.is_empty()) {
                     return Err(e.context(format!("after trial {}", planned.trial)));
                 }

@@ -75,8 +75,12 @@ pub fn assign(
             .map(Some)
             .collect(),
     };
-    let mut slices: Vec<Vec<Arrival>> = vec![Vec::new(); shares.len()];
-    for (arrival, owner) in schedule.arrivals.iter().zip(owners(&schedule, seed, &shares)) {
+    let owners = owners(&schedule, seed, &shares);
+    let mut counts = vec![0; shares.len()];
+    owners.iter().for_each(|owner| counts[*owner] += 1);
+    // As large as they will be: slices that grow would take twice as much for a moment.
+    let mut slices: Vec<Vec<Arrival>> = counts.into_iter().map(Vec::with_capacity).collect();
+    for (arrival, owner) in schedule.arrivals.iter().zip(owners) {
         slices[owner].push(*arrival);
     }
     // Dealt out in turn: --warmup counts requests of the fleet.

@@ -81,6 +81,7 @@ impl Stage {
                     observer: false,
                     engine: None,
                     gpu: false,
+                    calibration: None,
                 },
                 spool: folder.join(name.as_str()),
                 once: true,
@@ -105,11 +106,11 @@ struct Idle(Arc<Stage>);
 
 impl Outside for Idle {
     fn connect(&self, endpoint: Endpoint) -> Boxed<Result<Channel, Error>> {
-        Host.connect(endpoint)
+        Host::default().connect(endpoint)
     }
 
     fn connect_lazily(&self, endpoint: Endpoint) -> Channel {
-        Host.connect_lazily(endpoint)
+        Host::default().connect_lazily(endpoint)
     }
 
     fn load(&self, setup: Setup, reports: mpsc::Sender<Report>) -> std::io::Result<LoadHandle> {
@@ -133,7 +134,7 @@ impl Outside for Idle {
     }
 
     fn random(&self) -> Option<u64> {
-        Host.random()
+        Host::default().random()
     }
 
     /// Hundreds of agents that each look at this host once a second would be the load.

@@ -94,6 +94,7 @@ fn plan(job: &Job) -> anyhow::Result<Plan> {
         slo_target: Default::default(),
         stop_after_knee: false,
         max_failures: None,
+        allow_over_ceiling: false,
         max_concurrency: None,
         warmup: 0,
         warm_connections: 0,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent::engine::{Engine, Outgoing, TrialClock};
+use agent::load::lead::Lead;
 use agent::load::pacer::{Guard, pace_in_task};
 use agent::load::run::Pace;
 use agent::load::trial::{Means, Paced, Setup};
@@ -108,6 +109,7 @@ impl Means for NoLoad {
         &self,
         start: Nanos,
         instants: Vec<Nanos>,
+        _: Arc<Lead>,
         guard: Arc<Guard>,
         clock: Arc<dyn Clock>,
         announce: mpsc::Sender<Pace>,

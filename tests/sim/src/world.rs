@@ -113,12 +113,7 @@ pub fn run_on(
 ) -> Found {
     common::simulated::simulate();
     align_tasks();
-    // One seed in three keeps a trial's traces until its drain.
-    let upload = match Seed(seed).stream("upload").below(3) {
-        0 => Upload::After,
-        _ => Upload::During,
-    };
-    let plan = match plan::plan(clocks.len(), upload, out) {
+    let plan = match plan::plan(clocks.len(), upload(seed), out) {
         Ok(plan) => plan,
         Err(e) => return Found { broken: vec![format!("no plan: {e:#}")], ..Found::default() },
     };
@@ -153,6 +148,15 @@ pub fn run_on(
     world.start();
     world.go();
     world.end(out)
+}
+
+/// One seed in three keeps a trial's traces until its drain.
+#[must_use]
+pub fn upload(seed: u64) -> Upload {
+    match Seed(seed).stream("upload").below(3) {
+        0 => Upload::After,
+        _ => Upload::During,
+    }
 }
 
 /// A runtime drops its tasks in an order that depends on their numbers, which count on from seed to seed. So each seed
