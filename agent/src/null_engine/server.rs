@@ -60,6 +60,8 @@ pub(super) struct Server {
     due: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// What the timer is set to.
     armed: Option<Nanos>,
+    /// It has fired, and can be read until it is set again.
+    fired: bool,
     arrivals: Arrivals,
     scratch: Vec<u8>,
 }
@@ -112,6 +114,7 @@ impl Server {
             opened: 0,
             due: BinaryHeap::new(),
             armed: None,
+            fired: false,
             arrivals: Arrivals::default(),
             scratch: vec![0; READ_BYTES],
         })
@@ -142,7 +145,7 @@ impl Server {
                     LISTENER => self.accept()?,
                     END => return Ok(self.arrivals),
                     // Set again below, which also takes back that it has fired.
-                    TIMER => self.armed = None,
+                    TIMER => self.fired = true,
                     token => self.serve(token, event.flags),
                 }
             }
@@ -339,9 +342,11 @@ impl Server {
 
     fn set_timer(&mut self) -> io::Result<()> {
         let next = self.due.peek().map(|Reverse((at, _))| *at);
-        if next == self.armed {
+        // Also where nothing is due any more: a timer that has fired and stays so would wake this thread for ever.
+        if next == self.armed && !std::mem::take(&mut self.fired) {
             return Ok(());
         }
+        self.fired = false;
         self.armed = next;
         // Zero would be no time at all, and switches it off.
         let at = next.map_or(Nanos::ZERO, |at| at.max(Nanos(1)));
