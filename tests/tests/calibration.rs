@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use plimsoll_tests::Process;
 use plimsoll_tests::binary;
@@ -11,7 +12,8 @@ use serde_json::Value;
 fn calibrate(spool: &Path, options: &[&str]) -> plimsoll_tests::Ended {
     let mut command = Command::new(binary("agent"));
     command.args(["calibrate", "--quick", "--spool"]).arg(spool).args(options);
-    Process::start(command).wait()
+    // Some ten seconds of load, and more where others have the cores.
+    Process::start(command).wait_within(Duration::from_secs(240))
 }
 
 fn number(value: &Value, pointer: &str) -> f64 {
