@@ -270,21 +270,3 @@ fn a_signal_ends_it_and_its_file_is_written() {
     assert_eq!(nowhere.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&nowhere.stderr).contains("--arrivals /nowhere/at/all"), "{nowhere:?}");
 }
-
-/// An engine that has nothing to do takes no CPU: what its clock has fired for is over.
-#[test]
-fn it_sleeps_when_nothing_is_due() {
-    let engine = Engine::start(&["--interval-ms", "1"]);
-    assert!(engine.ask(Api::Completions, 4, 4).iter().all(|t| t.facts.outcome.is_success()));
-    let ticks = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", engine.process.id())).unwrap();
-        let fields: Vec<u64> =
-            stat.rsplit_once(')').unwrap().1.split_whitespace().filter_map(|f| f.parse().ok()).collect();
-        // After the state, which is no number: utime and stime are the 14th and 15th of the line.
-        fields[10] + fields[11]
-    };
-    let before = ticks();
-    std::thread::sleep(Duration::from_millis(500));
-    // Of the 50 ticks that a spinning thread would take, if it got a core: a few are for what came before.
-    assert!(ticks() - before < 5, "it spins");
-}
