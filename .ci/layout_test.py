@@ -149,7 +149,7 @@ class RustPaths(Tree):
         ("sled", "use sled::Db;\n", "coordinator/src/store/sled.rs", "coordinator/src/store/mod.rs"),
         ("nvml", "use nvml_wrapper::Nvml;\n", "agent/src/gpu/nvml.rs", "agent/src/gpu/mod.rs"),
         ("cuda", "use cudarc::driver;\n", "agent/src/gpu/cuda.rs", "agent/src/main.rs"),
-        ("hyper", "use hyper::client;\n", "agent/src/engine/connection.rs", "agent/src/load/pacer.rs"),
+        ("hyper", "use hyper::client;\n", "agent/benches/stream/readers.rs", "agent/src/load/pacer.rs"),
         ("hyper", "use hyper::server;\n", "examples/sim-engine/src/main.rs", "coordinator/src/web/mod.rs"),
         ("hyper", "use hyper::server;\n", "tests/src/lib.rs", "common/src/lib.rs"),
         ("clock", "use std::time::Instant;\n", "common/src/clock.rs", "common/src/plan.rs"),
