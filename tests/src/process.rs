@@ -313,6 +313,9 @@ pub fn descendants(parent: u32) -> Vec<u32> {
 pub fn limit_files(process: u32, more: u64) {
     let folder = format!("/proc/{process}/fd");
     let open = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{folder}: {e}")).flatten();
+    // A coordinator reads its own program once, at its start, and closes it again.
+    let program = std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    let open = open.filter(|entry| program.is_none() || std::fs::read_link(entry.path()).ok() != program);
     let open: BTreeSet<u64> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     // The lowest free number is given out, and none from the limit on: some that it was born with may be high.
     let most = (0..).filter(|number| !open.contains(number)).nth(usize::try_from(more).unwrap_or(0));

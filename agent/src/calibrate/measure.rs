@@ -198,7 +198,7 @@ impl Measurement<'_> {
         (request_cpu, event_cpu): (f64, f64),
     ) -> anyhow::Result<f64> {
         let requests = u64::from(PACED_STREAMS) * self.effort.paced_rounds;
-        // Workers and not arrivals that are due: no pacer spins, so all of it is requests and events.
+        // Workers and not arrivals that are due: nobody waits by yielding, so all of it is requests and events.
         let carried = bench.carry(engine.url(), &Load::closed(requests, PACED_STREAMS, LONG))?;
         // On a busy host some events wait for the reader and come together after all: those cost what such events cost,
         // and would make the others look cheap.

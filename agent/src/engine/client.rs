@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::access::Access;
 use super::allowed::NotAllowed;
-use super::connection::{Connection, Step};
+use super::connection::{Broken, Connection, Step};
 use super::exchange::{Ended, Exchange, interrupted};
 use super::faults;
 use super::http::Heard;
@@ -243,6 +243,9 @@ impl Client {
                 answer.weigh(connection.meter().received());
                 if let Some(failure) = answer.failed.take() {
                     return Poll::Ready(Err(failure));
+                }
+                if !connection.has_head() && connection.is_endless() {
+                    return Poll::Ready(Err(connection.before_head(&Broken::Endless)));
                 }
                 match ready!(step) {
                     Step::More => {}

@@ -5,15 +5,17 @@
 //! Dropping a connection closes its socket.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use common::trace::{Failure, FailureKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 
 use super::faults;
 use super::http::{Eof, Heard, Reader};
@@ -101,7 +103,7 @@ pub(super) enum Broken {
     Closed,
     /// What came is no HTTP, said without quoting it.
     Malformed(String),
-    /// More came before a head than [`MAX_BYTES_BEFORE_HEAD`].
+    /// More came before a head than [`MAX_BYTES_BEFORE_HEAD`]; see [`Connection::is_endless`].
     Endless,
 }
 
@@ -203,13 +205,24 @@ impl Connection {
         self.has_answered = false;
     }
 
+    /// So much came that a head must have been in it. To be asked after each read, also one that brought no data.
+    pub(super) fn is_endless(&self) -> bool {
+        self.io.meter().received() > MAX_BYTES_BEFORE_HEAD
+    }
+
     /// Whether an idle connection can still be used: reads, to see an end of file that came in the meantime. Bytes that
     /// nobody asked for make it useless, too.
     pub(super) fn poll_usable(&mut self, cx: &mut Context<'_>) -> bool {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(scratch);
-            Pin::new(&mut self.io).poll_read(cx, &mut buffer).is_pending()
-        })
+        let io = &mut self.io;
+        let read = poll_fn(|cx| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut buffer = ReadBuf::new(scratch);
+                Pin::new(&mut *io).poll_read(cx, &mut buffer).map(drop)
+            })
+        });
+        // Outside of tokio's budget: many requests that are begun at once use it up, and a read that is not even tried
+        // would look like one that has to wait.
+        pin!(unconstrained(read)).poll(cx).is_pending()
     }
 
     /// Whether another request can follow: all of this one is written, all of its answer read, and no more than that.
@@ -242,10 +255,13 @@ impl Connection {
             }
             let bytes = buffer.filled();
             if bytes.is_empty() {
-                return Poll::Ready(match reader.eof() {
-                    Eof::Clean => Step::End,
-                    Eof::NoHead => Step::Broken(outbox.failed.take().map_or(Broken::Closed, Broken::Io)),
-                    Eof::Truncated => Step::Broken(Broken::Closed),
+                let body_ended = reader.is_over();
+                return Poll::Ready(match (reader.eof(), outbox.failed.take()) {
+                    // A failed write may have taken the reason of the end away from the read.
+                    (Eof::Clean, Some(e)) if !body_ended => Step::Broken(Broken::Io(e)),
+                    (Eof::Clean, _) => Step::End,
+                    (Eof::NoHead, failed) => Step::Broken(failed.map_or(Broken::Closed, Broken::Io)),
+                    (Eof::Truncated, _) => Step::Broken(Broken::Closed),
                 });
             }
             *has_answered = true;
@@ -253,9 +269,6 @@ impl Connection {
             let (read, received) = (io.meter().last_read(), io.meter().received());
             if let Err(e) = reader.push(bytes, &mut |heard| hear(read, received, heard)) {
                 return Poll::Ready(Step::Broken(Broken::Malformed(e.0)));
-            }
-            if !reader.has_head() && received > MAX_BYTES_BEFORE_HEAD {
-                return Poll::Ready(Step::Broken(Broken::Endless));
             }
             Poll::Ready(if reader.is_over() { Step::End } else { Step::More })
         })

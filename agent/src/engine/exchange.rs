@@ -54,6 +54,7 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
         let at_end = match over {
             Over::Cut => self.stream.connection_is_sound() && drained(&mut connection).await,
             Over::Whole => true,
+            Over::Broken => false,
             Over::NoHead(broken) => return self.without_head(&connection, &broken, was_idle),
         };
         Ended::Over((at_end && connection.is_reusable()).then_some(connection))
@@ -111,18 +112,23 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
                 }
                 Poll::Ready(Step::Broken(broken)) => {
                     self.stream.on_end(at, faults::in_body(&broken));
-                    return Poll::Ready(Over::Cut);
+                    return Poll::Ready(Over::Broken);
                 }
-                Poll::Ready(Step::More) => {
+                Poll::Ready(Step::More) | Poll::Pending => {
+                    if !connection.has_head() && connection.is_endless() {
+                        return Poll::Ready(Over::NoHead(Broken::Endless));
+                    }
                     if connection.has_head() {
-                        // Framing counts, too: a read may bring nothing else.
+                        // Framing counts, too, and what TLS has to say for itself: a read may bring nothing else.
                         self.stream.on_wire(connection.meter().last_read().at, connection.meter().received());
                     }
                     if self.stream.is_decided() {
                         return Poll::Ready(Over::Cut);
                     }
+                    if step.is_pending() {
+                        return self.poll_cut(cx, alarm).map(|()| Over::Cut);
+                    }
                 }
-                Poll::Pending => return self.poll_cut(cx, alarm).map(|()| Over::Cut),
             }
         }
     }
@@ -143,6 +149,8 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
 enum Over {
     /// The verdict has fallen and more of the body may come.
     Cut,
+    /// The connection, or HTTP on it, has failed: nothing more is read from it.
+    Broken,
     /// The body has come to its end.
     Whole,
     /// There was none.

@@ -12,7 +12,7 @@ use common::trace::{Trace, Unsent};
 use tokio::io::AsyncWriteExt;
 
 use super::connection::{Connection, Wire};
-use super::events::{Meaning, classify, error_in};
+use super::events::{Meaning, both_readings, classify, error_in};
 use super::exchange::{Ended, Exchange};
 use super::sse;
 use super::stream::{Rules, Stream};
@@ -66,6 +66,9 @@ pub const EVENTS: Target = Target {
         texts.into_iter().map(|[_, data, ..]| data).collect()
     },
     check: |bytes| {
+        if let Some((in_place, whole)) = both_readings(bytes) {
+            assert_eq!(Ok(in_place), whole, "read in place and by serde");
+        }
         let label = error_in(bytes).label;
         assert!(label.len() <= 129 && label.is_ascii(), "{label:?}");
         for name in [&b""[..], b"error", b"other"] {
@@ -137,13 +140,20 @@ fn answer(bytes: &[u8]) -> Trace {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let (ours, mut theirs) = tokio::io::duplex(bytes.len() + 4096);
-        theirs.write_all(bytes).await.expect("there is room");
-        theirs.shutdown().await.expect("it is open");
+        // In two reads, cut somewhere.
+        let middle = bytes.first().map_or(0, |&b| usize::from(b) * bytes.len() / 256);
+        theirs.write_all(&bytes[..middle]).await.expect("there is room");
+        let rest = async {
+            tokio::task::yield_now().await;
+            // The client may have closed already.
+            let _ = theirs.write_all(&bytes[middle..]).await;
+            let _ = theirs.shutdown().await;
+        };
         let connection = Connection::plain(ours, &clock);
         let request = Wire { head: b"POST / HTTP/1.1\r\n\r\n".to_vec(), body: Bytes::from_static(b"{}") };
         let interrupt = pin!(std::future::pending());
         let mut exchange = Exchange { clock: &clock, stream: &mut stream, interrupt };
-        let ended = exchange.run(connection, request, false).await;
+        let (ended, ()) = tokio::join!(exchange.run(connection, request, false), rest);
         assert!(matches!(ended, Ended::Over(_)), "it ended without a verdict");
     });
     stream.finish(None)

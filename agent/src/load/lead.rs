@@ -21,7 +21,7 @@ const START: Nanos = Nanos(150_000);
 /// Waiting costs the load thread no more than an eighth of a core on average.
 const SHARE: u64 = 8;
 
-/// The lead of one trial. Read by the pacer, taught by the load thread.
+/// The lead of one trial. Read by the pacer, taught by the load thread and, when it overslept, by the pacer.
 #[derive(Debug)]
 pub struct Lead {
     ns: AtomicU64,
@@ -47,7 +47,8 @@ impl Lead {
         Nanos(self.ns.load(Relaxed))
     }
 
-    /// The pacer wanted to wake at `wanted`, and the load thread heard of it at `heard`. Up quickly, down slowly: a lead
+    /// The pacer wanted to wake at `wanted`, and the load thread heard of it at `heard`; or the pacer itself, where that was
+    /// too late to say anything in advance. Up quickly, down slowly: a lead
     /// that is too short makes an arrival late, one that is too long only costs some microseconds.
     pub fn learn(&self, wanted: Nanos, heard: Nanos) {
         let lead = self.get();

@@ -77,14 +77,19 @@ pub fn pace(
     while let Some(&instant) = instants.get(announced) {
         let at = start + instant;
         let wake = at - lead.get();
-        if let Some(end) = sleep_until(wake, guard, clock) {
-            return end;
-        }
+        let slept = match sleep_until(wake, guard, clock) {
+            Ok(slept) => slept,
+            Err(end) => return end,
+        };
         let now = clock.monotonic();
         if now < at {
             announced += instants[announced..].partition_point(|&i| i <= instant);
             announce(Pace::Soon { count: announced, at, wanted: wake });
         } else {
+            if slept {
+                // Woken too late for the load thread to learn it.
+                lead.learn(wake, now);
+            }
             announced += due_by(start, &instants[announced..], now).max(1);
             announce(Pace::Due(announced));
         }
@@ -92,7 +97,7 @@ pub fn pace(
     PaceEnd::Complete
 }
 
-/// The same as a task, for a simulation: nobody spins there.
+/// The same as a task, for a simulation: without a lead.
 pub async fn pace_in_task(
     start: Nanos,
     instants: &[Nanos],
@@ -121,14 +126,19 @@ fn due_by(start: Nanos, instants: &[Nanos], now: Nanos) -> usize {
     instants.partition_point(|&i| start + i <= now)
 }
 
-fn sleep_until(wake: Nanos, guard: &Guard, clock: &dyn Clock) -> Option<PaceEnd> {
+/// Says whether there was anything to sleep for.
+fn sleep_until(wake: Nanos, guard: &Guard, clock: &dyn Clock) -> Result<bool, PaceEnd> {
+    let mut slept = false;
     loop {
-        let end = guard.check(clock);
+        if let Some(end) = guard.check(clock) {
+            return Err(end);
+        }
         let now = clock.monotonic();
-        if end.is_some() || now >= wake {
-            return end;
+        if now >= wake {
+            return Ok(slept);
         }
         sleep_to(wake.min(now + LOOK_UP));
+        slept = true;
     }
 }
 
@@ -158,11 +168,12 @@ mod tests {
     #[test]
     fn nothing_is_due_early_and_nothing_is_left_out() {
         let clock = SystemClock;
-        for gap in [700_000, 100_000] {
+        for (gap, has_lead) in [(6_000_000, true), (100_000, false)] {
             let instants = every(gap, 200);
             let start = clock.monotonic() + Nanos::from_millis(5);
-            let mut counts = Vec::new();
+            let (mut counts, mut soon) = (Vec::new(), 0);
             let lead = Lead::for_schedule(&instants);
+            assert_eq!(lead.get() > Nanos::ZERO, has_lead);
             let end = pace(start, &instants, &lead, &Guard::new(forever()), &clock, |pace| {
                 let now = clock.monotonic();
                 counts.push(match pace {
@@ -173,12 +184,14 @@ mod tests {
                     Pace::Soon { count, at, wanted } => {
                         assert_eq!(at, start + instants[count - 1]);
                         assert!(wanted < at && wanted <= now, "woken before it was wanted");
+                        soon += 1;
                         count
                     }
                     Pace::Ended(end) => panic!("{end:?}"),
                 });
             });
             assert_eq!(end, PaceEnd::Complete);
+            assert_eq!(soon > 0, has_lead, "{soon} of them before they were due");
             assert!(counts.windows(2).all(|w| w[0] < w[1]) && counts.last() == Some(&200));
             assert!(
                 counts.iter().all(|n| n % 3 == 0 || *n == 200),

@@ -128,14 +128,11 @@ pub async fn run<E: Engine>(
     let Sender { clock, counters, .. } = sender.clone();
     let mut requests = Requests::new(sender);
     let mut effects = Vec::new();
-    let mut soon = None;
+    let mut soon = Soon::default();
     while !dispatcher.is_drained() {
         let event = match next(&mut orders, &mut soon, &mut requests, dispatcher.next_deadline()).await {
             Heard::Event(event) => event,
-            Heard::Soon(count, at) => {
-                soon = Some((count, at));
-                continue;
-            }
+            Heard::Soon => continue,
             Heard::Ended(trace) => {
                 counters.ended(trace.facts.outcome.is_success());
                 sink(*trace);
@@ -168,8 +165,8 @@ pub async fn run<E: Engine>(
 /// What the load thread hears next.
 enum Heard {
     Event(Event),
-    /// So many arrivals will be due at this instant.
-    Soon(usize, Nanos),
+    /// Some arrivals will be due soon.
+    Soon,
     Ended(Box<Trace>),
     Stop(Stop),
 }
@@ -177,7 +174,7 @@ enum Heard {
 /// Waits for the pacer, a request's end, the session or `deadline`; a sender that is gone says nothing any more.
 async fn next<E: Engine>(
     orders: &mut Orders,
-    soon: &mut Option<(usize, Nanos)>,
+    soon: &mut Soon,
     requests: &mut Requests<E>,
     deadline: Option<Nanos>,
 ) -> Heard {
@@ -185,20 +182,24 @@ async fn next<E: Engine>(
         return Heard::Ended(Box::new(trace));
     }
     let clock = requests.sender.clock.clone();
-    let awaited = *soon;
+    let awaited = soon.awaited;
     tokio::select! {
         // In this order: an arrival that is due comes before everything else.
         biased;
         count = due(awaited, &clock), if awaited.is_some() => {
-            *soon = None;
+            soon.awaited = None;
             Heard::Event(Event::Due(count))
         }
         // One after the other: what the pacer says next is due no sooner.
         Some(message) = orders.pace.recv(), if awaited.is_none() => match message {
             Pace::Due(count) => Heard::Event(Event::Due(count)),
             Pace::Soon { count, at, wanted } => {
-                orders.lead.learn(wanted, clock.monotonic());
-                Heard::Soon(count, at)
+                // Said while the arrival before it was waited for, it was heard late for that reason.
+                if wanted >= soon.last {
+                    orders.lead.learn(wanted, clock.monotonic());
+                }
+                *soon = Soon { awaited: Some((count, at)), last: at };
+                Heard::Soon
             }
             Pace::Ended(PaceEnd::LeaseExpired) => Heard::Event(Event::Stop(LEASE_OVER.into())),
             Pace::Ended(PaceEnd::Complete | PaceEnd::Stopped) => Heard::Event(Event::Tick),
@@ -210,6 +211,15 @@ async fn next<E: Engine>(
         Some(stop) = orders.stops.recv() => Heard::Stop(stop),
         () = until(deadline, &clock) => Heard::Event(Event::Tick),
     }
+}
+
+/// Arrivals that will be due soon.
+#[derive(Debug, Default)]
+struct Soon {
+    /// So many of the slice, and when.
+    awaited: Option<(usize, Nanos)>,
+    /// When the last of them were due that were waited for.
+    last: Nanos,
 }
 
 /// Waits for arrivals that are due soon, and lets everybody else go on meanwhile.

@@ -136,7 +136,8 @@ pub trait Means {
         clock: &TrialClock,
     ) -> impl Future<Output = Result<Arc<Self::Engine>, StageError>> + Send;
 
-    /// Begins to announce each of `instants`, offsets from `start`, when it is due or by `lead` before. Gives what waits for the end of that.
+    /// Begins to announce each of `instants`, offsets from `start`, when it is due or by `lead` before. Gives what waits
+    /// for the end of that.
     ///
     /// # Errors
     /// When it cannot begin.

@@ -202,11 +202,13 @@ async fn a_connection_is_not_used_again_after_it_failed_or_was_told_to_close() {
     let malformed = format!("{SSE_HEAD}{}", chunked("data: oops\n\n"));
     let closing = good_response().replace("transfer-encoding", "connection: close\r\ntransfer-encoding");
     let unread = format!("{}{}", good_response(), "HTTP/1.1 200 OK\r\n\r\n");
+    let broken = good_response().replace("\r\n0\r\n\r\n", "XX\r\n0\r\n\r\n");
     for (what, first) in [
         ("malformed", malformed.clone()),
         ("malformed, but complete", malformed + "0\r\n\r\n"),
         ("connection: close", closing),
         ("more than was asked for", unread),
+        ("broken framing after the end mark", broken),
     ] {
         let engine = Engine::start(move |n| Some(if n == 0 { first.clone() } else { good_response() })).await;
         let rig = Rig::new(target(engine.port));

@@ -13,7 +13,7 @@ use common::plan::Target;
 use common::slo::parse_time;
 use common::telemetry::{EventKind, Record, Window};
 
-use super::company::{Company, Local};
+use super::company::{Company, Local, Signals};
 use super::entrance::{Entrance, Keys};
 use super::options::CaptureOptions;
 use super::progress::Progress;
@@ -57,6 +57,7 @@ async fn watch(
     metrics: Option<Target>,
 ) -> anyhow::Result<u8> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let signals = Signals::listen()?;
     let entrance = Entrance::open(&plan, keys).await?;
     let store = watchdog::open_store(&options.data)?;
     let run_id = new_run_id()?;
@@ -64,7 +65,7 @@ async fn watch(
         terminal::err(format_args!("{line}"));
     }
     let local = Local { data: &options.data, api_key_file: None, tls: &options.tls, agents: &options.agents };
-    let (company, mut fleet) = Company::gather(&plan, entrance, &local, &clock)?;
+    let (company, mut fleet) = Company::gather(&plan, (entrance, signals), &local, &clock)?;
     let mut ui = Progress::new();
     let with = Gathering { fleet: &mut fleet, clock: &*clock, stop: company.stop.clone(), ui: &mut ui };
     let engine = EnginePlan {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use common::clock::Clock;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -44,7 +45,7 @@ impl Company {
     /// Serves agents that come in and starts those of this host.
     pub(super) fn gather(
         plan: &FleetPlan,
-        entrance: Entrance,
+        (entrance, signals): (Entrance, Signals),
         local: &Local<'_>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<(Self, Fleet)> {
@@ -60,7 +61,7 @@ impl Company {
             }
         });
         let (stop_level, stop) = watch::channel(0u8);
-        tokio::spawn(signals(stop_level));
+        tokio::spawn(signals.count(stop_level));
         let agents = LocalAgents::start(plan, local, entrance.local, secret, &events)?;
         let fleet = Fleet::new(local::names(plan)?, plan.remote, inbox, Arc::clone(clock));
         Ok((Self { shared, stop, agents, end, server }, fleet))
@@ -80,20 +81,35 @@ async fn wait_until(mut ended: watch::Receiver<bool>) {
     let _ = ended.wait_for(|end| *end).await;
 }
 
-/// First ctrl-c or SIGTERM: drain. Second: cut. Third: at once.
-async fn signals(level: watch::Sender<u8>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-    for count in 1u8..=3 {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
+/// Ctrl-c and SIGTERM. From when this is made they are requests, and do not end the program by themselves.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Before anybody is told to come: who reads that may press ctrl-c at once.
+    ///
+    /// # Errors
+    /// When the system gives no handler.
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("no handler of ctrl-c");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// The first of them: drain. The second: cut. The third: at once.
+    async fn count(mut self, level: watch::Sender<u8>) {
+        for count in 1u8..=3 {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            match count {
+                1 => tell!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
+                2 => tell!("\ncutting what is in flight (again: end at once, without a report)"),
+                _ => std::process::exit(super::exit::INTERRUPTED.into()),
+            }
+            level.send_replace(count);
         }
-        match count {
-            1 => tell!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
-            2 => tell!("\ncutting what is in flight (again: end at once, without a report)"),
-            _ => std::process::exit(super::exit::INTERRUPTED.into()),
-        }
-        level.send_replace(count);
     }
 }

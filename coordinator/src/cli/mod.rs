@@ -31,7 +31,7 @@ use crate::kept::{KeptCommand, KeptRun};
 use crate::plan::Plan;
 use crate::report::{Report, render_table};
 use crate::run::{self, Means, Opened, RunOutcome, run};
-use company::{Company, Local};
+use company::{Company, Local, Signals};
 use entrance::{Entrance, Keys};
 use options::Rates;
 pub use options::{Command, Common, LogFormat, Options};
@@ -181,6 +181,7 @@ async fn supervise(
         }
     };
     let plan = work.plan();
+    let signals = Signals::listen()?;
     let entrance = Entrance::open(&plan.fleet, keys).await?;
     terminal::err(format_args!("{}", show::plan(plan, matches, &run_id)));
     if let Some(line) = entrance.join_line(&plan.fleet) {
@@ -189,7 +190,7 @@ async fn supervise(
     }
     let api_key_file = common.engine.api_key_file.as_deref();
     let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
-    let (company, fleet) = Company::gather(&plan.fleet, entrance, &local, &clock)?;
+    let (company, fleet) = Company::gather(&plan.fleet, (entrance, signals), &local, &clock)?;
     let mut ui = Progress::new();
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };

@@ -9,7 +9,7 @@ use common::fleet::ProbeDepth;
 use common::plan::{Api, Target};
 use common::probe::EngineProbe;
 
-use super::company::{Company, Local};
+use super::company::{Company, Local, Signals};
 use super::entrance::{Entrance, Keys};
 use super::options::{ProbeFormat, ProbeOptions};
 use super::progress::Progress;
@@ -52,6 +52,7 @@ async fn ask(
     keys: Keys,
 ) -> anyhow::Result<Option<EngineProbe>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let signals = Signals::listen()?;
     let entrance = Entrance::open(&plan, keys).await?;
     if let Some(line) = entrance.join_line(&plan) {
         terminal::err(format_args!("{line}"));
@@ -59,7 +60,7 @@ async fn ask(
     let api_key_file = options.engine.api_key_file.as_deref();
     let local =
         Local { data: &options.data, api_key_file, tls: &options.engine.tls, agents: &options.agents };
-    let (company, mut fleet) = Company::gather(&plan, entrance, &local, &clock)?;
+    let (company, mut fleet) = Company::gather(&plan, (entrance, signals), &local, &clock)?;
     let depth = if options.brief { ProbeDepth::Brief } else { ProbeDepth::Full };
     let engine = EnginePlan {
         dialect: options.engine.dialect,

@@ -156,6 +156,12 @@ fn payload(data: &[u8]) -> Result<Meaning<'_>, Malformed> {
     }
 }
 
+/// The usual event as it is read in place, and as serde reads it: the same. None for an event that is not usual.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn both_readings(data: &[u8]) -> Option<(Meaning<'_>, Result<Meaning<'_>, Malformed>)> {
+    Some((Meaning::Chunk(scan::chunk(data)?), whole(data)))
+}
+
 /// Reads all of an object.
 fn whole(data: &[u8]) -> Result<Meaning<'_>, Malformed> {
     let raw: Payload<'_> = serde_json::from_slice(data).map_err(|e| Malformed(explain(&e)))?;

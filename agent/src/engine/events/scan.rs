@@ -5,7 +5,7 @@
 //! log probabilities, a number that is no plain count, white space other than blanks, a field that comes twice, bytes that
 //! are no UTF-8, anything malformed) is left to serde, which reads all of it: so there is one judge of what is malformed.
 //!
-//! Guarded by: what is read here is what serde reads, over any bytes (below, and the fuzz target `events`).
+//! Guarded by: what is read here is what serde reads (below, and over any bytes in the fuzz target `events`).
 
 use std::borrow::Cow;
 
@@ -21,12 +21,17 @@ pub(super) fn chunk(data: &[u8]) -> Option<Chunk<'_>> {
     }
     let mut scan = Scan { text: std::str::from_utf8(data).ok()?, at: 0 };
     let mut found = Found::default();
+    let mut nulls = [None; 4];
+    let [error, timings, metrics, predicted] = &mut nulls;
     scan.object(|scan, key| match key {
         "choices" => scan.once(&mut found.choices, Scan::choices),
         "usage" => scan.once(&mut found.usage, Scan::usage),
         "object" => scan.once(&mut found.object, Scan::optional_string),
         // What they hold matters, and they are rare.
-        "error" | "timings" | "metrics" | "tokens_predicted" => scan.null(),
+        "error" => scan.once(error, Scan::null),
+        "timings" => scan.once(timings, Scan::null),
+        "metrics" => scan.once(metrics, Scan::null),
+        "tokens_predicted" => scan.once(predicted, Scan::null),
         _ => scan.scalar(),
     })?;
     (scan.at == data.len()).then_some(())?;
@@ -72,7 +77,10 @@ struct Choice<'a> {
     index: Option<u64>,
     text: Field<'a>,
     finish_reason: Field<'a>,
-    /// Only so that it cannot come twice.
+    /// Null, if they came; they cannot come twice, nor can the delta.
+    logprobs: Option<()>,
+    token_ids: Option<()>,
+    tool_calls: Option<()>,
     delta: Option<()>,
     content: Field<'a>,
     reasoning_content: Field<'a>,
@@ -97,7 +105,8 @@ impl<'a> Scan<'a> {
                 choice.delta.replace(()).is_none().then_some(())?;
                 scan.delta(&mut choice)
             }
-            "logprobs" | "token_ids" => scan.null(),
+            "logprobs" => scan.once(&mut choice.logprobs, Scan::null),
+            "token_ids" => scan.once(&mut choice.token_ids, Scan::null),
             _ => scan.scalar(),
         })?;
         self.take(b']')?;
@@ -109,7 +118,7 @@ impl<'a> Scan<'a> {
             "content" => scan.once(&mut choice.content, Scan::optional_string),
             "reasoning_content" => scan.once(&mut choice.reasoning_content, Scan::optional_string),
             "reasoning" => scan.once(&mut choice.reasoning, Scan::optional_string),
-            "tool_calls" => scan.null(),
+            "tool_calls" => scan.once(&mut choice.tool_calls, Scan::null),
             _ => scan.scalar(),
         })
     }
@@ -120,10 +129,13 @@ impl<'a> Scan<'a> {
             return self.null().map(|()| None);
         }
         let (mut completion, mut prompt) = (None, None);
+        let (mut details, mut prompt_time, mut completion_time) = (None, None, None);
         self.object(|scan, key| match key {
             "completion_tokens" => scan.once(&mut completion, Scan::count),
             "prompt_tokens" => scan.once(&mut prompt, Scan::count),
-            "prompt_tokens_details" | "prompt_time" | "completion_time" => scan.null(),
+            "prompt_tokens_details" => scan.once(&mut details, Scan::null),
+            "prompt_time" => scan.once(&mut prompt_time, Scan::null),
+            "completion_time" => scan.once(&mut completion_time, Scan::null),
             _ => scan.scalar(),
         })?;
         let known = completion.unwrap_or(0) > 0 || prompt.unwrap_or(0) > 0;
@@ -287,6 +299,12 @@ mod tests {
             r#"{"choices":[{"text":"a","logprobs":{"tokens":["a"]}}]}"#,
             r#"{"choices":[{"text":"a","token_ids":[1]}]}"#,
             r#"{"choices":[{"text":"a"}],"error":{"code":1}}"#,
+            r#"{"choices":[{}],"error":null,"error":null}"#,
+            r#"{"choices":[{}],"timings":null,"timings":null}"#,
+            r#"{"choices":[{"logprobs":null,"logprobs":null}]}"#,
+            r#"{"choices":[{"token_ids":null,"token_ids":null}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":null,"tool_calls":null}}]}"#,
+            r#"{"choices":[{}],"usage":{"prompt_time":null,"prompt_time":null}}"#,
             r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":1.0}}"#,
             r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":-1}}"#,
             r#"{"choices":[{"text":"a"}],"usage":{"completion_tokens":01}}"#,

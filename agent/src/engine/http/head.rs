@@ -35,6 +35,9 @@ impl<'a> Head<'a> {
         let parsed = ParserConfig::default().parse_response(&mut response, bytes);
         let Status::Complete(length) = parsed.map_err(|e| Malformed(e.to_string()))? else { return Ok(None) };
         let status = response.code.unwrap_or_default();
+        if status < 100 {
+            return Err(Malformed::new("its status is none"));
+        }
         let is_1_1 = response.version == Some(1);
         Ok(Some((Self { status, is_1_1, headers: response.headers }, length)))
     }
@@ -65,7 +68,10 @@ impl<'a> Head<'a> {
 
     /// The connection may be used again after the body.
     pub(super) fn keeps_alive(&self) -> bool {
-        !self.says("connection", b"close") && (self.is_1_1 || self.says("connection", b"keep-alive"))
+        // After a 101 it speaks something else.
+        self.status != 101
+            && !self.says("connection", b"close")
+            && (self.is_1_1 || self.says("connection", b"keep-alive"))
     }
 
     pub(super) fn framing(&self) -> Result<Framing, Malformed> {

@@ -78,6 +78,15 @@ impl Reader {
     /// # Errors
     /// [`Malformed`]; then the reader is of no further use.
     pub(super) fn push(&mut self, bytes: &[u8], hear: &mut impl FnMut(Heard<'_>)) -> Result<(), Malformed> {
+        let pushed = self.take(bytes, hear);
+        if pushed.is_err() {
+            // Whatever else comes: where the next response would begin is not known.
+            self.keeps_alive = false;
+        }
+        pushed
+    }
+
+    fn take(&mut self, bytes: &[u8], hear: &mut impl FnMut(Heard<'_>)) -> Result<(), Malformed> {
         let mut rest = bytes;
         while matches!(self.at, At::Head) {
             if self.held.is_empty() {
@@ -86,19 +95,17 @@ impl Reader {
                     None => return self.hold(rest),
                 }
             } else {
-                let before = self.held.len();
-                self.hold(rest)?;
                 // A head ends with a line: without the end of one there is nothing to parse anew.
                 if memchr::memchr(b'\n', rest).is_none() {
-                    return Ok(());
+                    return self.hold(rest);
                 }
-                let held = std::mem::take(&mut self.held);
+                // With the body, of which the same read may have brought the most: that is not held against the head.
+                let mut held = std::mem::take(&mut self.held);
+                let before = held.len();
+                held.extend_from_slice(rest);
                 match self.head(&held, hear)? {
                     Some(length) => rest = &rest[length - before..],
-                    None => {
-                        self.held = held;
-                        return Ok(());
-                    }
+                    None => return self.hold(&held),
                 }
             }
         }
@@ -107,6 +114,7 @@ impl Reader {
 
     /// The connection has ended.
     pub(super) fn eof(&mut self) -> Eof {
+        self.keeps_alive = false;
         match self.at {
             At::Head => Eof::NoHead,
             At::Over => Eof::Clean,

@@ -32,7 +32,9 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Answer, String
             .map_err(|e| e.0)?;
     }
     let (over, reusable) = (reader.is_over(), reader.is_reusable());
-    Ok(Answer { status, body, over, reusable, end: reader.eof() })
+    let end = reader.eof();
+    assert!(!reader.is_reusable(), "after the end of the connection");
+    Ok(Answer { status, body, over, reusable, end })
 }
 
 fn whole(text: &str) -> Result<Answer, String> {
@@ -95,7 +97,7 @@ fn interim_heads_are_passed_over() {
     let text = format!("{interim}HTTP/1.1 404 No\r\ncontent-length: 1\r\n\r\na");
     answers(&text, 404, "a", true, true, Eof::Clean);
     // Nobody asked to switch.
-    answers("HTTP/1.1 101 Switching\r\n\r\n", 101, "", true, true, Eof::Clean);
+    answers("HTTP/1.1 101 Switching\r\n\r\n", 101, "", true, false, Eof::Clean);
     assert_eq!(whole(interim).map(|a| (a.status, a.end)), Ok((None, Eof::NoHead)));
 }
 
@@ -107,6 +109,8 @@ fn what_is_no_http_is_named_and_not_quoted() {
         "220 smtp ready\r\n\r\n".to_owned(),
         "HTTP/2 200 OK\r\n\r\n".to_owned(),
         "HTTP/1.1 secret\r\n\r\n".to_owned(),
+        "HTTP/1.1 000 OK\r\n\r\n".to_owned(),
+        "HTTP/1.1 099 OK\r\n\r\n".to_owned(),
         format!("HTTP/1.1 200 OK\r\n{too_many}\r\n"),
         "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n".to_owned(),
@@ -126,6 +130,25 @@ fn what_is_no_http_is_named_and_not_quoted() {
         assert!(!words.is_empty() && words.len() < 100 && !words.contains("secret"), "{bad:?}: {words}");
         assert_eq!(read(bad.as_bytes().chunks(1)), Err(words), "{bad:?} byte for byte");
     }
+}
+
+/// Two reads: a piece of the head, then all the rest of a buffer's size. The body is none of the head's length.
+#[test]
+fn a_head_that_is_cut_before_a_full_read_is_one() {
+    let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 65000\r\n\r\n", "y".repeat(400));
+    let text = format!("{head}{}", "b".repeat(65_000));
+    let (first, second) = text.as_bytes().split_at(200);
+    assert_eq!(read([first, second]).map(|a| (a.body.len(), a.reusable)), Ok((65_000, true)));
+}
+
+/// What follows bytes that are no HTTP is no answer, even where it would be one by itself.
+#[test]
+fn after_an_error_nothing_is_reusable() {
+    let mut reader = Reader::default();
+    let broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\naXX";
+    assert!(reader.push(broken, &mut |_| ()).is_err());
+    let _ = reader.push(b"\r\n0\r\n\r\n", &mut |_| ());
+    assert!(!reader.is_reusable());
 }
 
 #[test]
