@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p agent --bench pacing`. What sends is the agent's own load thread in a process of its own: pacer,
 //! dispatcher and client, one runtime. The null server of the `stream` bench has another core: over 256 connections it
-//! streams an event every 10 ms (25,600 a second), evenly spread or all at once, and answers the paced arrivals in one write each. The bare
-//! pacer takes turns with it. *Read* is how late the thread that reads comes to a timer of 1 ms, with the streams alone
-//! (idle of arrivals) and beside them. `--rt`: both with real-time priority.
+//! streams an event every 10 ms (25,600 a second), evenly spread or all at once, and answers the paced arrivals with one
+//! event each. The bare pacer takes turns with it. *Read* is how late the thread that reads comes to a timer of 1 ms, with
+//! the streams alone and beside arrivals. `-- --rt`: with real-time priority.
 
 #[path = "../stream/cpu.rs"]
 mod cpu;
@@ -50,12 +50,12 @@ fn main() -> anyhow::Result<()> {
     println!(
         "| ---------- | ------------------------- | -------- | ------ | ------ | -------- | -------------------- |"
     );
-    let answering = server::start(server::Pace::OneWrite, theirs)?;
+    let answering = server::start(server::Pace::OneWrite, 1, theirs)?;
     for (name, pace, rates) in [
         ("spread", server::Pace::Spread(STREAMS), &[100, 1_000, 10_000][..]),
         ("in step", server::Pace::InStep, &[1_000]),
     ] {
-        let streaming = server::start(pace, theirs)?;
+        let streaming = server::start(pace, wire::EVENTS, theirs)?;
         let streams = Streams { streaming, answering, connections: STREAMS, core: ours, scheduling };
         let alone = (0..turns).map(|_| Ok(streams.beside(None)?.read)).collect::<anyhow::Result<Vec<_>>>()?;
         for &rate in rates {

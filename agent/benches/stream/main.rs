@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         "| ------------------- | ----------- | -------- | ------- | -------- | --------------- | --------------- | ------------- |"
     );
     for case in CASES {
-        let port = server::start(case.pace, theirs)?;
+        let port = server::start(case.pace, wire::EVENTS, theirs)?;
         let mut turns: Vec<[Cost; 3]> = Vec::with_capacity(turns_each);
         for _ in 0..turns_each {
             let floor = readers::floor(port, case.connections, case.rounds)?;

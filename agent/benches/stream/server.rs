@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use rustix::time::Timespec;
 
 use crate::cpu;
-use crate::wire::{EVENTS, Response};
+use crate::wire::Response;
 
 /// Between two events of a response that is paced.
 const PERIOD: Nanos = Nanos::from_millis(10);
@@ -46,8 +46,9 @@ impl Pace {
     }
 }
 
-/// Starts the server on core `core` and says on which port. It ends with the process.
-pub(crate) fn start(pace: Pace, core: usize) -> anyhow::Result<u16> {
+/// Starts the server on core `core` and says on which port. Its responses have so many content events. It ends with the
+/// process.
+pub(crate) fn start(pace: Pace, events: usize, core: usize) -> anyhow::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let interest = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -56,7 +57,8 @@ pub(crate) fn start(pace: Pace, core: usize) -> anyhow::Result<u16> {
         pace,
         listener,
         interest,
-        response: Response::new(),
+        response: Response::new(events),
+        events,
         connections: BTreeMap::new(),
         next: 0,
         due: BinaryHeap::new(),
@@ -76,6 +78,7 @@ struct Server {
     listener: TcpListener,
     interest: rustix::fd::OwnedFd,
     response: Response,
+    events: usize,
     connections: BTreeMap<u64, TcpStream>,
     next: u64,
     /// When the next event of a connection is due, which connection, and which event.
@@ -126,7 +129,7 @@ impl Server {
         match self.pace {
             Pace::OneWrite => drop(socket.write_all(self.response.whole())),
             Pace::EachWrite => {
-                let _ = (0..EVENTS).try_for_each(|event| socket.write_all(self.response.part(event)));
+                let _ = (0..self.events).try_for_each(|event| socket.write_all(self.response.part(event)));
             }
             Pace::InStep | Pace::Spread(_) => {
                 let first = self.pace.first(number, SystemClock.monotonic());
@@ -144,7 +147,7 @@ impl Server {
             if let Some(socket) = self.connections.get_mut(&number) {
                 let _ = socket.write_all(self.response.part(event));
             }
-            if event + 1 < EVENTS {
+            if event + 1 < self.events {
                 self.due.push(Reverse((at + PERIOD, number, event + 1)));
             }
         }

@@ -19,17 +19,19 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    pub(crate) fn new() -> Self {
+    /// With the first so many of the content events.
+    pub(crate) fn new(content: usize) -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         let mut bytes = head.as_bytes().to_vec();
         let mut ends = Vec::with_capacity(EVENTS);
-        for event in events() {
+        let left_out = content..EVENTS;
+        for (_, event) in (0..).zip(events()).filter(|(n, _)| !left_out.contains(n)) {
             bytes.extend(format!("{:x}\r\n{event}\r\n", event.len()).into_bytes());
             ends.push(bytes.len());
         }
         bytes.extend(b"0\r\n\r\n");
-        ends.truncate(EVENTS);
-        ends[EVENTS - 1] = bytes.len();
+        ends.truncate(content);
+        ends[content - 1] = bytes.len();
         Self { bytes, ends }
     }
 
