@@ -65,7 +65,7 @@ fn a_load_above_the_ceiling_is_refused_unless_told_otherwise() {
     std::fs::write(&file, calibration(&host)).unwrap();
     let before = engine.log().len();
     let refused = run(&engine, &file, "").expect_code(1).expect_said(&[
-        "agent local-1 would need 202% of a core for its 20 of 20 requests/s with 10 tokens each",
+        "agent local-1 would need 202% of a core for its 20 of 20 requests/s with up to 10 tokens each",
         "its ceiling is 9.9 requests/s",
         "stay below 5.9 requests/s in all",
         "--allow-over-ceiling",

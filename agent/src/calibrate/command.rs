@@ -74,6 +74,9 @@ fn calibrate(options: &Options) -> anyhow::Result<()> {
     let open_files = host::raise_open_files();
     let folder = options.spool.join(FOLDER);
     let lock = FolderLock::take(&folder).context("only one calibration at a time says something")?;
+    // Of a calibration that was killed.
+    let left = folder.join("runs");
+    OsDisk.remove_dir_all(&left).with_context(|| left.display().to_string())?;
     let core = engine_core();
     let load_before = load_average();
     let say = |line: &str| eprintln!("[{:>3.0} s] {line}", (clock.monotonic() - begin).as_secs_f64());
@@ -84,10 +87,11 @@ fn calibrate(options: &Options) -> anyhow::Result<()> {
     }
     let effort = if options.quick { QUICK } else { FULL };
     let measured = Measurement { folder: &folder, core, effort, open_files, say: &say }.run();
-    drop(lock);
     // With or without a result: what is left there is of no use to anybody.
-    OsDisk.remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let cleared = OsDisk.remove_dir_all(&folder).with_context(|| folder.display().to_string());
+    drop(lock);
     let Measured { costs, ceilings, reference, levels, error } = measured?;
+    cleared?;
     let calibration = Calibration {
         schema_version: SCHEMA_VERSION.to_owned(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),

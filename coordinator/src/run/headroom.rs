@@ -67,7 +67,7 @@ fn judge(demand: Demand, agents: &[Calibrated], allow: bool) -> anyhow::Result<V
         match card {
             None => never.push(name.as_str()),
             Some(CalibrationCard { stale: Some(why), .. }) => notes.push(format!(
-                "headroom     the calibration of {name} is stale: {why}; run agent calibrate there again"
+                "headroom     the calibration of {name} is stale: {why}; run agent calibrate there again, and start the agent again"
             )),
             Some(card) => known.push((name, card, card.share(demand.each(), demand.tokens))),
         }
@@ -75,7 +75,7 @@ fn judge(demand: Demand, agents: &[Calibrated], allow: bool) -> anyhow::Result<V
     if !never.is_empty() {
         let (who, were) = (several(&never), if never.len() == 1 { "was" } else { "were" });
         notes.push(format!(
-            "headroom     {who} {were} never calibrated: agent calibrate, on its host, finds what it can carry"
+            "headroom     {who} {were} never calibrated: agent calibrate, on its host, finds what it can carry; then start the agent again"
         ));
     }
     // The fullest first.
@@ -93,7 +93,7 @@ fn judge(demand: Demand, agents: &[Calibrated], allow: bool) -> anyhow::Result<V
         if share > MOST_SHARE {
             let ceiling = card.ceiling(demand.tokens);
             let over = format!(
-                "agent {name} would need {} of a core for its {} of {} requests/s with {:.0} tokens each; its ceiling is {} \
+                "agent {name} would need {} of a core for its {} of {} requests/s with up to {:.0} tokens each; its ceiling is {} \
                  requests/s, and above {} of that it may be late by itself",
                 percent(share),
                 brief(demand.each()),

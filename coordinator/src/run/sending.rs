@@ -151,6 +151,7 @@ impl Sending<'_, '_> {
                 };
                 // An agent that is gone after its last request is as lost as one that goes before.
                 let missing = self.arrive(&drained).await;
+                let stopped = stopped || missing.cut;
                 lost.extend(missing.lost);
                 let reasons =
                     lost.iter().map(|(a, why)| (a.clone(), why.clone())).chain(missing.late).collect();

@@ -20,6 +20,9 @@ use crate::trial::seal::{self, Stored};
 /// drain, so long may pass until the next of them: how much there is, and how thin the network, nobody knows before.
 pub(super) const COLLECT_WITHIN: Duration = Duration::from_secs(60);
 
+/// Traces that take longer than this to come, with `--upload after`, are told of.
+const TOLD_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
+
 /// Agents whose last traces did not come, each with the reason.
 #[derive(Debug, Default)]
 pub(super) struct NotArrived {
@@ -27,6 +30,8 @@ pub(super) struct NotArrived {
     pub(super) lost: BTreeMap<AgentName, String>,
     /// They are there, and would be as late another time.
     pub(super) late: BTreeMap<AgentName, String>,
+    /// The operator did not wait: what is missing is missing for that reason, and the trial is to be sent again.
+    pub(super) cut: bool,
 }
 
 impl Sending<'_, '_> {
@@ -42,6 +47,7 @@ impl Sending<'_, '_> {
         let after = self.run.plan.upload == Upload::After;
         // The word that cut the trial's requests is not meant for their traces.
         let may_cut = after && *stop.borrow() < 2;
+        let (tell_at, mut told) = (tokio::time::Instant::now() + TOLD_AFTER, !may_cut);
         loop {
             waiting.retain(|agent, report| ingest.mark(agent, report.incarnation) < report.next_seq);
             let Some((agent, report)) = waiting.first_key_value().map(|(agent, report)| (*agent, *report))
@@ -66,8 +72,16 @@ impl Sending<'_, '_> {
                 },
                 Ok(_) = stop.wait_for(|level| *level > 1), if may_cut => {
                     let why = "the operator did not wait for its traces".to_owned();
+                    missing.cut = true;
                     missing.late.extend(waiting.keys().map(|agent| ((*agent).clone(), why.clone())));
                     return missing;
+                }
+                () = tokio::time::sleep_until(tell_at), if !told => {
+                    told = true;
+                    let n = waiting.len();
+                    self.means.ui.note(&format!(
+                        "delivery     the traces of {n} agents are on their way (ctrl-c twice gives them up, and resume sends the trial again)"
+                    ));
                 }
                 () = tokio::time::sleep_until(deadline) => {
                     let why = format!("its traces did not arrive within {COLLECT_WITHIN:?}");
