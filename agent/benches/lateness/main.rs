@@ -7,6 +7,8 @@
 //! that says something of the agent. Engine, agent and coordinator share this machine: on a host of its own a
 //! generator does better.
 
+#[path = "../support/bare.rs"]
+mod bare;
 mod pacer;
 #[path = "../support/quick.rs"]
 mod quick;

@@ -2,14 +2,14 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use agent::engine::Prepared;
 use agent::health::canary::{self, Samples};
 use agent::load::counters::Counters;
 use agent::load::lead::Lead;
-use agent::load::pacer::{Guard, PaceEnd, pace};
+use agent::load::pacer::pace;
 use agent::load::run::{Orders, Pace, Part, Sender, run};
 use agent::load::scheduling::Scheduling;
 use agent::load::thread::runtime;
@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::SECONDS;
+use crate::bare;
 use crate::cpu;
 use crate::stats::Lateness;
 use crate::support::Rig;
@@ -132,7 +133,7 @@ async fn paced(
     let pacing = Arc::clone(&lead);
     let pacer = std::thread::Builder::new().name("pacer".into()).spawn(move || {
         let _ = prepare(scheduling);
-        let end = pace(start, &instants, &pacing, &forever(), &SystemClock, |pace| {
+        let end = pace(start, &instants, &pacing, &bare::forever(), &SystemClock, |pace| {
             let _ = announce.blocking_send(pace);
         });
         let _ = announce.blocking_send(Pace::Ended(end));
@@ -165,37 +166,13 @@ async fn paced(
     Ok((Lateness::of(dispatch)?, Lateness::of(written)?))
 }
 
-/// Paces to nobody, spinning for what the lead leaves.
+/// Paces to nobody.
 pub(crate) fn bare_pacer(instants: &[Nanos], scheduling: Scheduling) -> anyhow::Result<Lateness> {
     let instants = instants.to_vec();
     let work = move || -> anyhow::Result<Lateness> {
         prepare(scheduling)?;
-        let lead = Lead::for_schedule(&instants);
-        let start = SystemClock.monotonic() + Nanos::from_millis(20);
-        let mut late = Vec::with_capacity(instants.len());
-        let end = pace(start, &instants, &lead, &forever(), &SystemClock, |pace| {
-            let (announced, at) = match pace {
-                Pace::Due(count) => (count, Nanos::ZERO),
-                Pace::Soon { count, at, wanted } => {
-                    lead.learn(wanted, SystemClock.monotonic());
-                    (count, at)
-                }
-                Pace::Ended(_) => return,
-            };
-            // Nobody else needs this thread.
-            while SystemClock.monotonic() < at {
-                std::hint::spin_loop();
-            }
-            let now = SystemClock.monotonic();
-            late.extend(instants[late.len()..announced].iter().map(|&at| now - (start + at)));
-        });
-        ensure!(end == PaceEnd::Complete, "{end:?}");
-        Lateness::of(late)
+        Lateness::of(bare::lateness(&instants)?)
     };
     let thread = std::thread::Builder::new().name("pacer".into()).spawn(work)?;
     thread.join().map_err(|_| anyhow::anyhow!("the pacer panicked"))?
-}
-
-fn forever() -> Guard {
-    Guard::new(Arc::new(AtomicU64::new(u64::MAX)))
 }

@@ -6,6 +6,8 @@
 //! event each. The bare pacer takes turns with it. *Read* is how late the thread that reads comes to a timer of 1 ms, with
 //! the streams alone and beside arrivals. `-- --rt`: with real-time priority.
 
+#[path = "../support/bare.rs"]
+mod bare;
 #[path = "../stream/cpu.rs"]
 mod cpu;
 #[path = "../support/quick.rs"]
