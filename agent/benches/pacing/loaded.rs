@@ -133,6 +133,7 @@ async fn paced(
     let pacing = Arc::clone(&lead);
     let pacer = std::thread::Builder::new().name("pacer".into()).spawn(move || {
         let _ = prepare(scheduling);
+        cpu::unpin();
         let end = pace(start, &instants, &pacing, &bare::forever(), &SystemClock, |pace| {
             let _ = announce.blocking_send(pace);
         });

@@ -22,6 +22,15 @@ pub(crate) fn pin(core: usize) {
     }
 }
 
+/// Lets the calling thread run wherever this process may: a thread inherits the core of the one that started it.
+pub(crate) fn unpin() {
+    let mut cores = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| cores.set(core));
+    if let Err(e) = sched_setaffinity(None, &cores) {
+        eprintln!("still pinned: {e}");
+    }
+}
+
 /// The core of the clients and that of the server: the first and the last of those that this process may use.
 pub(crate) fn cores() -> (usize, usize) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();

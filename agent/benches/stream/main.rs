@@ -5,6 +5,7 @@
 //! reading thread; what is printed are medians over the turns. The ratios hold on another machine sooner than the
 //! microseconds do.
 
+#[expect(dead_code, reason = "the pacing bench uses the rest of it")]
 mod cpu;
 #[path = "../support/quick.rs"]
 mod quick;
