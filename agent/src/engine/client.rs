@@ -244,7 +244,7 @@ impl Client {
                 if let Some(failure) = answer.failed.take() {
                     return Poll::Ready(Err(failure));
                 }
-                if !connection.has_head() && connection.is_endless() {
+                if connection.is_endless() {
                     return Poll::Ready(Err(connection.before_head(&Broken::Endless)));
                 }
                 match ready!(step) {

@@ -205,9 +205,10 @@ impl Connection {
         self.has_answered = false;
     }
 
-    /// So much came that a head must have been in it. To be asked after each read, also one that brought no data.
+    /// So much came that a head must have been in it, and none was. To be asked after each read, also one that brought no
+    /// data.
     pub(super) fn is_endless(&self) -> bool {
-        self.io.meter().received() > MAX_BYTES_BEFORE_HEAD
+        !self.has_head() && self.io.meter().received() > MAX_BYTES_BEFORE_HEAD
     }
 
     /// Whether an idle connection can still be used: reads, to see an end of file that came in the meantime. Bytes that

@@ -115,7 +115,7 @@ impl<I: Future<Output = ()>> Exchange<'_, I> {
                     return Poll::Ready(Over::Broken);
                 }
                 Poll::Ready(Step::More) | Poll::Pending => {
-                    if !connection.has_head() && connection.is_endless() {
+                    if connection.is_endless() {
                         return Poll::Ready(Over::NoHead(Broken::Endless));
                     }
                     if connection.has_head() {

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::counters::Counters;
 use super::lead::Lead;
-use super::pacer::Guard;
+use super::pacer::{Guard, pace_in_task};
 use super::run::{Orders, Pace, Part, Sender, Stop, run};
 use super::warmup::StageError;
 use crate::engine::{Access, Engine, Prepared, Requests, TrialClock};
@@ -122,6 +122,24 @@ pub struct Paced {
     pub start_skew: Nanos,
     /// How long it was ready to run and did not.
     pub run_queue: Option<Nanos>,
+}
+
+/// Paces by a task instead of a thread: what a [`Means`] does where nobody looks at microseconds.
+pub fn pace_by_task(
+    start: Nanos,
+    instants: Vec<Nanos>,
+    guard: Arc<Guard>,
+    clock: Arc<dyn Clock>,
+    announce: mpsc::Sender<Pace>,
+) -> impl Future<Output = Paced> + Send {
+    let task = tokio::spawn(async move {
+        let end = pace_in_task(start, &instants, &guard, &*clock, &announce).await;
+        let _ = announce.send(Pace::Ended(end)).await;
+    });
+    async move {
+        let _ = task.await;
+        Paced::default()
+    }
 }
 
 /// What a trial is carried out with.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use agent::engine::{Engine, Outgoing, TrialClock};
 use agent::load::lead::Lead;
-use agent::load::pacer::{Guard, pace_in_task};
+use agent::load::pacer::Guard;
 use agent::load::run::Pace;
-use agent::load::trial::{Means, Paced, Setup};
+use agent::load::trial::{Means, Paced, Setup, pace_by_task};
 use agent::load::warmup::StageError;
 use common::clock::Clock;
 use common::fleet::Health;
@@ -148,26 +148,10 @@ impl Means for Virtual {
         announce: mpsc::Sender<Pace>,
     ) -> std::io::Result<impl Future<Output = Paced> + Send> {
         self.ledger.agent(&self.agent, AgentDoing::Sending);
-        let task = tokio::spawn(async move {
-            let end = pace_in_task(start, &instants, &guard, &*clock, &announce).await;
-            let _ = announce.send(Pace::Ended(end)).await;
-        });
-        Ok(async move {
-            let _ = task.await;
-            Paced::default()
-        })
+        Ok(pace_by_task(start, instants, guard, clock, announce))
     }
 
     fn watch(&self, _: Nanos, _: &Arc<dyn Clock>) -> impl FnOnce(&dyn Clock) -> Health + Send {
-        |_: &dyn Clock| Health {
-            read_lateness: None,
-            reader_run_queue_seconds: None,
-            pacer_run_queue_seconds: None,
-            cpu_pressure_seconds: None,
-            steal_seconds: None,
-            process_cpu_seconds: None,
-            seconds: 0.0,
-            cores: 1,
-        }
+        |_: &dyn Clock| Health { cores: 1, ..Health::default() }
     }
 }
