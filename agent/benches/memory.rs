@@ -9,8 +9,8 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent::host::raise_open_files;
 use anyhow::{Context, ensure};
+use common::disk::raise_open_files;
 use rustix::time::{ClockId, clock_gettime};
 use support::Rig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use common::clock::{Clock, SystemClock};
 use common::dialect::Dialect;
-use common::disk::{FolderLock, LockError, OsDisk, readable_by_others};
+use common::disk::{FolderLock, LockError, OsDisk, raise_open_files, readable_by_others};
 use common::fleet::Introduction;
 use common::ids::{AgentName, Incarnation, Nanos};
 use common::plan::Target;
@@ -284,7 +284,7 @@ fn recipe(path: &Path, overlay: Option<&Path>, vars: &[String]) -> anyhow::Resul
 pub fn run(options: Options) -> anyhow::Result<()> {
     log(options.log);
     let dial = options.join.read()?;
-    let open_files_limit = host::raise_open_files();
+    let open_files_limit = raise_open_files();
     let mut facts = host::facts();
     facts.open_files_limit = open_files_limit;
     let name = match options.name {

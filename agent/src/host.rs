@@ -1,16 +1,7 @@
 //! What kind of machine this is, and how many files it lets us open.
 
 use common::fleet::HostFacts;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// Raises the limit of open files as far as the host allows, since every request in flight is one, and says what it
-/// is then.
-pub fn raise_open_files() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    // Refused only where the hard limit cannot be read back right; the soft limit stays then.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
+use rustix::process::{Resource, getrlimit};
 
 /// Facts for the experiment record. What cannot be found out is empty or 0, and the record lists it as missing.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The pacer alone, on a schedule of the bench.
 
-use std::num::NonZeroU64;
-
+use agent::load::scheduling::Scheduling;
+use agent::load::thread::prepare_thread;
 use anyhow::Context;
 use common::ids::Nanos;
 use common::plan::{ArrivalPlan, Extent, Process};
@@ -21,8 +21,7 @@ pub(crate) fn alone(rate: u32, seconds: u64) -> anyhow::Result<Lateness> {
     };
     let schedule = Schedule::generate(&plan, Seed(7), 1)?;
     let instants: Vec<Nanos> = schedule.arrivals.iter().map(|a| a.at).collect();
-    // As the agent's thread has it: by default the kernel may wake a thread 50 us late to save power.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    prepare_thread(Scheduling::Usual);
     let mut late: Vec<f64> = bare::lateness(&instants)?.iter().map(|late| late.as_secs_f64()).collect();
     late.sort_unstable_by(f64::total_cmp);
     let at = |p| percentile(&late, p).context("no arrivals");

@@ -1,6 +1,5 @@
 //! The load thread with streams to read, and the pacer without.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use agent::load::lead::Lead;
 use agent::load::pacer::pace;
 use agent::load::run::{Orders, Pace, Part, Sender, run};
 use agent::load::scheduling::Scheduling;
-use agent::load::thread::runtime;
+use agent::load::thread::{prepare_thread, runtime};
 use anyhow::{Context, ensure};
 use common::clock::{Clock, SystemClock};
 use common::ids::{ArrivalIndex, Epoch, Nanos};
@@ -53,20 +52,13 @@ impl Streams {
         let (connections, core, scheduling) = (self.connections, self.core, self.scheduling);
         let work = move || -> anyhow::Result<Seen> {
             cpu::pin(core);
-            prepare(scheduling)?;
+            prepare_thread(scheduling);
             let rigs = (Rig::new(streaming)?, Rig::new(answering)?);
             runtime()?.block_on(beside(rigs, connections, instants, scheduling))
         };
         let thread = std::thread::Builder::new().name("load".into()).spawn(work)?;
         thread.join().map_err(|_| anyhow::anyhow!("the load thread panicked"))?
     }
-}
-
-fn prepare(scheduling: Scheduling) -> anyhow::Result<()> {
-    scheduling.take()?;
-    // As the agent's threads have it: by default the kernel may wake a thread 50 us late to save power.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    Ok(())
 }
 
 async fn beside(
@@ -132,7 +124,7 @@ async fn paced(
     let (_keep, stops) = mpsc::channel(1);
     let pacing = Arc::clone(&lead);
     let pacer = std::thread::Builder::new().name("pacer".into()).spawn(move || {
-        let _ = prepare(scheduling);
+        prepare_thread(scheduling);
         cpu::unpin();
         let end = pace(start, &instants, &pacing, &bare::forever(), &SystemClock, |pace| {
             let _ = announce.blocking_send(pace);
@@ -171,7 +163,7 @@ async fn paced(
 pub(crate) fn bare_pacer(instants: &[Nanos], scheduling: Scheduling) -> anyhow::Result<Lateness> {
     let instants = instants.to_vec();
     let work = move || -> anyhow::Result<Lateness> {
-        prepare(scheduling)?;
+        prepare_thread(scheduling);
         Lateness::of(bare::lateness(&instants)?)
     };
     let thread = std::thread::Builder::new().name("pacer".into()).spawn(work)?;

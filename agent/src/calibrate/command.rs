@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Parser;
 use common::calibration::{Calibration, SCHEMA_VERSION};
 use common::clock::{Clock, SystemClock};
-use common::disk::{Disk, FolderLock, OsDisk};
+use common::disk::{Disk, FolderLock, OsDisk, raise_open_files};
 
 use super::measure::{FULL, Measured, Measurement, QUICK};
 use super::target::engine_core;
@@ -71,7 +71,7 @@ fn load_average() -> Option<f64> {
 fn calibrate(options: &Options) -> anyhow::Result<()> {
     let clock = SystemClock;
     let begin = clock.monotonic();
-    let open_files = host::raise_open_files();
+    let open_files = raise_open_files();
     let folder = options.spool.join(FOLDER);
     let lock = FolderLock::take(&folder).context("only one calibration at a time says something")?;
     // Of a calibration that was killed.

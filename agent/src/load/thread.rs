@@ -65,7 +65,7 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 /// Makes the calling thread one that is woken on time.
-fn prepare_thread(scheduling: Scheduling) {
+pub fn prepare_thread(scheduling: Scheduling) {
     if let Err(e) = scheduling.take() {
         tracing::warn!("{e}");
     }

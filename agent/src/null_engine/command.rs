@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use common::disk::raise_open_files;
 use common::ids::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -16,7 +17,6 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::Pacing;
 use super::server::Server;
-use crate::host;
 
 /// The name of the command.
 pub const NULL_ENGINE: &str = "null-engine";
@@ -119,7 +119,7 @@ fn serve(options: &Options) -> anyhow::Result<()> {
         }
     };
     let end = eventfd(0, EventfdFlags::CLOEXEC)?;
-    let server = Server::new(options.listen, pacing, options.events, host::raise_open_files(), &end)
+    let server = Server::new(options.listen, pacing, options.events, raise_open_files(), &end)
         .with_context(|| format!("--listen {}: cannot listen there", options.listen))?;
     let address = server.address()?;
     end_with_a_signal(end.try_clone()?)?;

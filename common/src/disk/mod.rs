@@ -4,10 +4,12 @@
 //! the one implementation on the operating system's files. [`SimDisk`] keeps everything in memory and, when told to
 //! crash, loses what was not synced, in the ways in which a real disk may.
 
+mod limit;
 mod lock;
 mod os;
 mod sim;
 
+pub use limit::raise_open_files;
 pub use lock::{FolderLock, LockError};
 pub use os::{OsDisk, readable_by_others};
 pub use sim::SimDisk;

@@ -1,7 +1,7 @@
 //! Open files: an agent takes three sockets, and many systems let a program open 1,024 unless it asks for more.
 
 use anyhow::bail;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use common::disk::raise_open_files;
 
 /// Sockets of one agent: session, clock probes, bulk.
 const OF_AN_AGENT: u64 = 3;
@@ -14,10 +14,7 @@ const OWN: u64 = 128;
 /// # Errors
 /// When that is too few for so many agents, with what to do.
 pub(super) fn make_room_for(agents: usize) -> anyhow::Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    // Refused only where the hard limit cannot be read back right; the soft limit stays then.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    check(agents, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    check(agents, raise_open_files())
 }
 
 fn check(agents: usize, allowed: u64) -> anyhow::Result<()> {

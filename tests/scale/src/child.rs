@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// # Errors
 /// Why the coordinator's run ended early.
 pub fn be_coordinator_if_wanted() -> anyhow::Result<bool> {
-    let _ = crate::figures::raise_open_files();
+    let _ = common::disk::raise_open_files();
     let Some(job) = wanted()? else { return Ok(false) };
     carry_out(&job)?;
     Ok(true)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::agents::Stage;
 use crate::child::Coordinator;
 use crate::coordinator::Job;
-use crate::figures::{load, raise_open_files, this_process};
+use crate::figures::{load, this_process};
 use common::clock::{Clock, SystemClock};
 
 /// Requests a second of all agents together.
@@ -32,7 +32,7 @@ const FILES_AN_AGENT: u64 = 8;
 pub fn measure() -> anyhow::Result<()> {
     let counts = std::env::var("FLEET_AGENTS").unwrap_or_else(|_| "10,100,300,1000".into());
     let seconds: u64 = std::env::var("FLEET_SECONDS").map_or(Ok(12), |n| n.parse())?;
-    let files = raise_open_files();
+    let files = common::disk::raise_open_files();
     println!("agents that beat and are probed, in a trial of {RATE} requests/s together; {seconds} s each");
     println!(
         "| agents | to join, s | to start, s | coordinator CPU | ms a second and agent | resident MiB | peak MiB | agents' CPU | load |"
