@@ -134,4 +134,4 @@ ci: ## everything that must pass: setup, lint, tests, demo, with the time of eac
 
 clean: ## remove what was built or installed here; results in plimsoll-data stay
 	$(CARGO) clean
-	rm -rf .real-engine .bench-peers
+	rm -rf .real-engine .bench-peers .web-assets

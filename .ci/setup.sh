@@ -73,6 +73,13 @@ require_openssl() {
   command -v openssl >/dev/null || install_packages "openssl is" openssl
 }
 
+# npm and python3 fetch and check what pages embed.
+require_web_assets() {
+  command -v npm >/dev/null || install_packages "npm is" npm
+  command -v python3 >/dev/null || install_packages "python3 is" python3
+  .ci/web_assets.sh
+}
+
 require_component() {
   local component=$1
   cargo "${component#rust}" --version >/dev/null 2>&1 && return
@@ -90,6 +97,7 @@ case "${1:-all}" in
 build)
   require_rust
   require_c
+  require_web_assets
   ;;
 python)
   require_python
@@ -97,6 +105,7 @@ python)
 all)
   require_rust
   require_c
+  require_web_assets
   require_python
   require_openssl
   require_component rustfmt
