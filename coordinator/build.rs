@@ -15,7 +15,10 @@ fn main() {
         let file = PathBuf::from(FOLDER).join(name);
         println!("cargo::rerun-if-changed={}", file.display());
         if let Err(e) = fs::copy(&file, out.join(name)) {
-            println!("cargo::error={}: {e}; run `make setup-build` once: it fetches the chart library", file.display());
+            println!(
+                "cargo::error={}: {e}; run `make setup-build` once: it fetches the chart library",
+                file.display()
+            );
         }
     }
 }

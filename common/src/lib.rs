@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod offset;
 pub mod plan;
 pub mod probe;
+pub mod replicas;
 pub mod schedule;
 pub mod seed;
 pub mod simulated;

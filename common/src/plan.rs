@@ -50,6 +50,8 @@ impl fmt::Display for Api {
 pub struct Target {
     /// Where the engine is. Ends in `/v1` (see [`BaseUrl`]).
     pub base_url: BaseUrl,
+    /// Further engines that serve the same: requests are spread over all of them (see [`crate::replicas`]).
+    pub replicas: Vec<BaseUrl>,
     /// What the engine does in its own way.
     pub dialect: Dialect,
     /// `model` of the body; left out when none is known.
@@ -86,6 +88,7 @@ impl Target {
     pub fn plain(base_url: BaseUrl) -> Self {
         Self {
             base_url,
+            replicas: Vec::new(),
             dialect: Dialect::OPENAI,
             model: None,
             api: Api::Completions,
@@ -100,6 +103,17 @@ impl Target {
             idle_timeout: Nanos::from_secs(30),
             keep_text: true,
         }
+    }
+
+    /// Where every engine is: the base URL first, then the replicas.
+    pub fn engines(&self) -> impl Iterator<Item = &BaseUrl> {
+        std::iter::once(&self.base_url).chain(&self.replicas)
+    }
+
+    /// The same of one engine alone.
+    #[must_use]
+    pub fn at(&self, url: &BaseUrl) -> Self {
+        Self { base_url: url.clone(), replicas: Vec::new(), ..self.clone() }
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Share {
 #[must_use]
 pub fn owners(schedule: &Schedule, seed: Seed, shares: &[Share]) -> Vec<usize> {
     let salt = seed.derive("split").0;
-    let agents: Vec<(u64, f64)> = shares.iter().map(|s| (name_hash(&s.agent), s.weight)).collect();
+    let agents: Vec<(u64, f64)> = shares.iter().map(|s| (text_hash(s.agent.as_str()), s.weight)).collect();
     let keys = schedule.arrivals.iter().map(|a| mix(a.ownership_key() ^ salt));
     if shares.windows(2).all(|pair| pair[0].weight == pair[1].weight) {
         let names: Vec<u64> = agents.iter().map(|(name, _)| *name).collect();
@@ -52,20 +52,21 @@ fn owner(key: u64, agents: &[(u64, f64)]) -> usize {
 
 /// The same where all weights are: the score grows with the cell, so that it need not be computed. With a thousand agents
 /// and a million arrivals that is two seconds instead of most of a minute, before each trial.
-fn equal_owner(key: u64, names: &[u64]) -> usize {
+pub(crate) fn equal_owner(key: u64, names: &[u64]) -> usize {
     let best = names.iter().enumerate().max_by_key(|(_, name)| (cell(key, **name), **name));
     best.map_or(0, |(index, _)| index)
 }
 
-fn name_hash(name: &AgentName) -> u64 {
-    let digest = crate::ids::Digest::of(name.as_str().as_bytes());
+/// 64 bits that stand for a name.
+pub(crate) fn text_hash(text: &str) -> u64 {
+    let digest = crate::ids::Digest::of(text.as_bytes());
     let mut first = [0; 8];
     first.copy_from_slice(&digest.0[..8]);
     u64::from_le_bytes(first)
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes every output bit with probability ½.
-fn mix(mut z: u64) -> u64 {
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -118,7 +119,7 @@ mod tests {
         /// Whether the score is computed or not.
         #[test]
         fn equal_shares_are_those_of_equal_weights(seed: u64, agents in 1usize..40, weight in 0.1f64..9.0) {
-            let names: Vec<u64> = shares(&vec![1.0; agents]).iter().map(|s| name_hash(&s.agent)).collect();
+            let names: Vec<u64> = shares(&vec![1.0; agents]).iter().map(|s| text_hash(s.agent.as_str())).collect();
             let weighted: Vec<(u64, f64)> = names.iter().map(|name| (*name, weight)).collect();
             for index in 0..200 {
                 let key = mix(index ^ seed);

@@ -16,6 +16,7 @@ mod in_flight;
 mod intervals;
 mod latency;
 mod queue;
+mod replicas;
 mod requests;
 mod saturation;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use build::Summariser;
 pub use gaps::Gaps;
 pub use intervals::Intervals;
 pub use latency::{LatencySeconds, P99WithFailures};
+pub use replicas::ReplicaSummary;
 pub use saturation::Saturation;
 pub use tokens::TokenEvidence;
 
@@ -108,6 +110,9 @@ pub struct TrialSummary {
     pub numbers: Option<Numbers>,
     /// What each agent carried.
     pub agents: Vec<AgentSummary>,
+    /// What each of several engines was sent, the base URL's first; empty, and absent in JSON, for one engine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaSummary>,
     /// Whether the numbers can be trusted.
     pub validity: Validity,
 }

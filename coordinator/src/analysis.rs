@@ -14,6 +14,7 @@ use common::trace::Facts;
 
 use crate::aside;
 use crate::kept::{KeptAgent, KeptRun, KeptTrial};
+use crate::record;
 use crate::report::TrialReport;
 use crate::retokenize::{Retokenizer, Uncountable};
 use crate::store::{RunStore, Selection};
@@ -85,6 +86,10 @@ fn analyse_on(
         findings: &trial.findings,
     };
     let mut summariser = Summariser::new(input).threaded(threads > 1);
+    let engines = record::engines(&kept.experiment);
+    if engines.len() > 1 {
+        summariser = summariser.over_engines(&engines, trial.schedule_sha256);
+    }
     if !plan.is_stationary() {
         summariser = summariser.not_stationary();
     }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use common::fleet::HostFacts;
 use common::ids::{AgentName, Digest};
-use common::plan::Extent;
+use common::plan::{BaseUrl, Extent};
 use common::seed::GENERATOR;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -156,6 +156,9 @@ fn plimsoll() -> Value {
     })
 }
 
+/// Of a plan: the engines beside the one at the base URL.
+const REPLICA_URLS: &str = "replica_urls";
+
 fn plan_json(plan: &Plan) -> Value {
     let target = &plan.target;
     let (requests, duration_seconds) = match plan.extent {
@@ -163,7 +166,7 @@ fn plan_json(plan: &Plan) -> Value {
         Extent::Duration(d) => (None, Some(d.as_secs_f64())),
     };
     let names: Vec<&String> = target.headers.iter().map(|(name, _)| name).collect();
-    json!({
+    let mut plan_json = json!({
         "base_url": target.base_url, "model": target.model, "api": target.api,
         "dialect": target.dialect, "ignore_eos": target.ignore_eos, "logprobs": target.logprobs,
         "token_counts": target.token_counts, "extra_body": target.extra_body,
@@ -184,7 +187,21 @@ fn plan_json(plan: &Plan) -> Value {
         "between_trials": plan.engine.between.name(), "require_gpu": plan.require_gpu,
         "engine_metrics": plan.engine.scrape,
         "local_agents": plan.fleet.local, "remote_agents": plan.fleet.remote,
-    })
+    });
+    // Only where there are several engines, so that a plan for one is what it always was.
+    if !target.replicas.is_empty() {
+        plan_json[REPLICA_URLS] = json!(target.replicas);
+    }
+    plan_json
+}
+
+/// The engines of a run's record: the base URL, then the replicas.
+#[must_use]
+pub fn engines(record: &Value) -> Vec<BaseUrl> {
+    let plan = &record["plan"];
+    let replicas = plan[REPLICA_URLS].as_array().map(Vec::as_slice).unwrap_or_default();
+    let urls = std::iter::once(&plan["base_url"]).chain(replicas);
+    urls.filter_map(|url| url.as_str()?.parse().ok()).collect()
 }
 
 /// The arrival process. A closed loop has none, and says so.

@@ -16,7 +16,7 @@ pub mod v1 {
 }
 
 /// Raised whenever a message changes its meaning. Coordinator and agent must agree on it.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Metadata key of the join token.
 pub const TOKEN_METADATA: &str = "x-plimsoll-token";

@@ -158,9 +158,10 @@ impl AllowedTargets {
         if self.0.is_empty() {
             return Ok(());
         }
-        if !self.0.iter().any(|allowed| allowed.permits(&target.base_url)) {
+        let permitted = |url: &BaseUrl| self.0.iter().any(|allowed| allowed.permits(url));
+        if let Some(url) = target.engines().find(|url| !permitted(url)) {
             let permitted: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-            let (url, permitted) = (target.base_url.to_string(), permitted.join(", "));
+            let (url, permitted) = (url.to_string(), permitted.join(", "));
             return Err(NotAllowed::Target { url, permitted });
         }
         if target.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

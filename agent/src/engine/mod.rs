@@ -15,7 +15,8 @@
 //!   response, `connection` puts them together, `exchange` carries one request on one connection with its deadlines
 //!   (`alarm`), all in the request's own task; `pool` keeps connections that may be used again, `faults` names what went
 //!   wrong.
-//! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one.
+//! - [`client`] puts them together: [`Client::send`] turns an arrival into a trace, always into exactly one. Where there
+//!   are several engines, [`replicas`] says which client that is.
 //!
 //! What it must never do: retry (but for the one replacement of a connection that was closed while idle), follow a
 //! redirect, wait for anything but this request, count an event as a token, turn an unknown number into 0, let a
@@ -36,6 +37,7 @@ pub mod access;
 pub mod allowed;
 pub mod client;
 pub mod events;
+pub mod replicas;
 pub mod requests;
 pub mod secret;
 pub mod sse;
@@ -64,6 +66,7 @@ mod transcript;
 pub use access::Access;
 pub use allowed::{AllowedTarget, AllowedTargets, NotAllowed};
 pub use client::{Client, ClientConfig, ConfigError, Engine, Outgoing};
+pub use replicas::Replicas;
 pub use requests::{Prepared, Requests};
 pub use secret::Secret;
 pub use tls::{Tls, TlsFiles};

@@ -17,7 +17,7 @@ use super::run::Pace;
 use super::scheduling::Scheduling;
 use super::trial::{LoadHandle, Means, Paced, Report, Setup, carry_out, steering};
 use super::warmup::{self, StageError};
-use crate::engine::{Client, ClientConfig, TrialClock};
+use crate::engine::{ClientConfig, Replicas, TrialClock};
 use crate::health::canary::{self, Samples};
 use crate::health::evidence::{self, Snapshot};
 
@@ -81,21 +81,23 @@ struct Host {
 }
 
 impl Means for Host {
-    type Engine = Client;
+    type Engine = Replicas;
 
-    async fn prepare(&self, setup: &Setup, clock: &TrialClock) -> Result<Arc<Client>, StageError> {
+    async fn prepare(&self, setup: &Setup, clock: &TrialClock) -> Result<Arc<Replicas>, StageError> {
         let order = &setup.order;
-        let client = |label: String| {
+        let engines = |label: String| {
             let (target, run) = (order.target.clone(), order.run.clone());
             let (agent, access) = (setup.agent.clone(), setup.access.clone());
             let config = ClientConfig { target, access, agent, run, trial: label };
-            Client::new(config, clock.clone()).map_err(|e| StageError::new("prepare", e))
+            Replicas::new(&config, order.schedule, clock).map_err(|e| StageError::new("prepare", e))
         };
-        warmup::run(order, &setup.workload, client(format!("{}-warmup", order.trial))?).await?;
-        let client = Arc::new(client(order.trial.to_string())?);
+        for client in engines(format!("{}-warmup", order.trial))?.clients() {
+            warmup::run(order, &setup.workload, client.clone()).await?;
+        }
+        let engines = Arc::new(engines(order.trial.to_string())?);
         let wanted = order.warm_connections as usize;
-        client.warm(wanted).await.map_err(|f| StageError::failure("connect", &f))?;
-        Ok(client)
+        engines.warm(wanted).await.map_err(|f| StageError::failure("connect", &f))?;
+        Ok(engines)
     }
 
     fn pace(

@@ -38,7 +38,7 @@ impl StageError {
     }
 }
 
-/// Sends the warm-up of `order` and waits until all of it has ended.
+/// Sends the warm-up of `order` to one engine and waits until all of it has ended.
 ///
 /// # Errors
 /// The first failure.

@@ -104,31 +104,51 @@ pub async fn dialect(
     Ok(looks::dialect(&asking, target, listed).await?.0)
 }
 
-/// Empties the engine's prefix cache.
+/// Empties the prefix cache of every engine of the target.
 ///
 /// # Errors
-/// Why it could not be, for a person.
+/// Why it could not be, for a person; with several engines, of which one.
 pub async fn empty_cache(
     target: &Target,
     agent: AgentName,
     access: Access,
     clock: Arc<dyn Clock>,
 ) -> Result<String, String> {
-    looks::reset_cache(&Asking::new(agent, access, clock), target).await?
+    let asking = Asking::new(agent, access, clock);
+    let mut told = String::new();
+    for url in target.engines() {
+        let done = looks::reset_cache(&asking, &target.at(url)).await?;
+        told = if target.replicas.is_empty() { done? } else { done.map_err(|why| format!("{url}: {why}"))? };
+    }
+    Ok(told)
+}
+
+/// Whether any engine of the target answers when it is looked at: how the last did not, where none does.
+async fn look(target: &Target, asking: &Asking) -> Result<TargetReport, String> {
+    let mut report = TargetReport::default();
+    for url in target.engines() {
+        match asking.get(&target.at(url), &url.v1("/models")).await? {
+            Ok(answer) => {
+                return Ok(TargetReport { http_status: Some(answer.status), ..TargetReport::default() });
+            }
+            Err(f) => report.failure = Some((f.kind, f.message)),
+        }
+    }
+    Ok(report)
 }
 
 async fn try_target(check: TargetCheck, asking: &mut Asking) -> Result<TargetReport, String> {
     let TargetCheck { mut target, row_json, probe: depth, find_dialect, .. } = check;
     // What the engine says is shown once, to whoever started the run, and kept nowhere: also with --no-text.
     target.keep_text = true;
+    if depth == ProbeDepth::Look {
+        return look(&target, asking).await;
+    }
     // The models are worth an attempt, not a wait: an engine need not list any. One that cannot be reached is no use.
     let listed = match asking.get(&target, &target.base_url.v1("/models")).await? {
         Ok(answer) => answer,
         Err(f) => return Ok(TargetReport { failure: Some((f.kind, f.message)), ..TargetReport::default() }),
     };
-    if depth == ProbeDepth::Look {
-        return Ok(TargetReport { http_status: Some(listed.status), ..TargetReport::default() });
-    }
     let models = if listed.status == 200 { looks::models(&listed.body) } else { Vec::new() };
     if target.model.is_none() {
         target.model = models.first().cloned();

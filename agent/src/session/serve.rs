@@ -11,6 +11,7 @@ use common::clock::Clock;
 use common::fleet::{DrainReport, EngineState, ReadyReport, TargetCheck, TrialOrder, Upload};
 use common::ids::{Epoch, Incarnation, Nanos};
 use common::lease::Holder;
+use common::plan::BaseUrl;
 use common::simulated::{Sabotage, is_sabotaged};
 use proto::convert;
 use proto::v1::{
@@ -362,7 +363,7 @@ impl Session<'_> {
         };
         let at_once = trial.order.permits.map_or(trial.order.slice_count, u64::from);
         let open_files = self.agent.config.introduction.host.open_files_limit;
-        let engine_is_here = trial.order.target.base_url.is_here();
+        let engine_is_here = trial.order.target.engines().any(BaseUrl::is_here);
         let ready = ReadyReport {
             epoch,
             slice: trial.order.slice,

@@ -13,6 +13,7 @@ use common::plan::{BaseUrl, Target};
 use common::telemetry::series::{self, Frame};
 use common::telemetry::{ClockSample, Event, EventKind, Record};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, Timeout, interval, timeout};
 
 use super::engine::Page;
@@ -272,18 +273,42 @@ impl Look {
         let Some(metrics) = target.dialect.traits().metrics else {
             return Some(Err(format!("none are known of an engine of dialect {}", target.dialect)));
         };
-        let Means { agent, access, clock, .. } = &self.means;
+        let clock = &self.means.clock;
         let before = clock.monotonic();
-        let asked = probe::get(target, metrics.path, agent.clone(), access.clone(), Arc::clone(clock));
-        let answer = match timeout(SCRAPE, asked).await {
-            Ok(answer) => answer,
+        let read = match timeout(SCRAPE, self.pages(target, metrics.path)).await {
+            Ok(read) => read,
             Err(_) => return Some(Err(format!("no answer within {} ms", SCRAPE.as_millis()))),
         };
         // The middle of the call is nearest to when the engine looked at its counters.
         let at = Nanos(before.0 / 2 + clock.monotonic().0 / 2);
-        Some(answer.and_then(|answer| match answer.status {
-            200 => Ok(Page::read(&answer.body).sample(&metrics, at)),
-            status => Err(format!("GET {}: status {status}", metrics.path)),
-        }))
+        Some(read.map(|pages| Page::read(&pages).sample(&metrics, at)))
+    }
+
+    /// What every engine of the target says, one after the other. Together it is one page: its values are summed over
+    /// their labels, and over the engines by that. An engine that does not answer leaves no sum.
+    async fn pages(&self, target: &Target, path: &str) -> Result<Vec<u8>, String> {
+        let Means { agent, access, clock, .. } = &self.means;
+        let mut asked = JoinSet::new();
+        for url in target.engines() {
+            let (engine, path) = (target.at(url), path.to_owned());
+            let (agent, access, clock) = (agent.clone(), access.clone(), Arc::clone(clock));
+            asked.spawn(async move {
+                let answer = probe::get(&engine, &path, agent, access, clock).await;
+                let page = answer.and_then(|answer| match answer.status {
+                    200 => Ok(answer.body),
+                    status => Err(format!("GET {path}: status {status}")),
+                });
+                page.map_err(|why| (engine.base_url, why))
+            });
+        }
+        let mut pages = Vec::new();
+        while let Some(page) = asked.join_next().await {
+            let page = page.map_err(|e| e.to_string())?;
+            pages.extend(page.map_err(|(url, why)| {
+                if target.replicas.is_empty() { why } else { format!("{url}: {why}") }
+            })?);
+            pages.push(b'\n');
+        }
+        Ok(pages)
     }
 }

@@ -8,6 +8,7 @@ mod connections;
 mod dialects;
 mod failures;
 mod garbage;
+mod replicas;
 mod requests;
 mod rogue;
 mod stamps;

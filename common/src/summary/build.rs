@@ -8,14 +8,16 @@ use super::gaps::Gaps;
 use super::in_flight::Spans;
 use super::latency::LatencySamples;
 use super::queue::QueueTrend;
+use super::replicas::ReplicaCounts;
 use super::requests::Requests;
 use super::tokens::TokenTally;
 use super::{
     AgentSummary, InFlight, Intervals, Numbers, ObjectiveResult, Sample, Saturation, TrialInput, TrialSummary,
 };
-use crate::ids::Nanos;
+use crate::ids::{Digest, Nanos};
 use crate::metrics::{LossCause, RequestMetrics};
 use crate::offset::{Drift, Estimate};
+use crate::plan::BaseUrl;
 use crate::slo::{Slo, SloScope};
 use crate::stats::{Distribution, NoInterval, Samples, percentile_with_infinite};
 use crate::trace::{Facts, FailureKind, Outcome};
@@ -27,6 +29,7 @@ pub struct Summariser<'a> {
     input: TrialInput<'a>,
     books: Books,
     agents: Vec<AgentCount>,
+    replicas: ReplicaCounts,
     queue: QueueTrend,
     in_flight: Spans,
     stationary: bool,
@@ -59,6 +62,7 @@ impl<'a> Summariser<'a> {
         Self {
             books: Books::new(input.scheduled),
             agents: input.agents.iter().map(|_| AgentCount::default()).collect(),
+            replicas: ReplicaCounts::default(),
             queue: QueueTrend::new(input.length),
             in_flight: Spans::default(),
             stationary: true,
@@ -84,6 +88,12 @@ impl<'a> Summariser<'a> {
     #[must_use]
     pub fn not_stationary(self) -> Self {
         Self { stationary: false, ..self }
+    }
+
+    /// The arrivals went to the engines at `urls`, of which there are several, for a schedule with this digest.
+    #[must_use]
+    pub fn over_engines(self, urls: &[BaseUrl], schedule: Digest) -> Self {
+        Self { replicas: ReplicaCounts::new(urls, schedule), ..self }
     }
 
     /// Computes the summary on two threads. Nothing in it changes by that.
@@ -120,6 +130,7 @@ impl<'a> Summariser<'a> {
                 *agent.failures.entry(failure.kind).or_default() += 1;
             }
         }
+        self.replicas.add(metrics, facts);
         self.queue.add(clocks, facts);
         self.in_flight.add(clocks);
         self.window = self.window.max(clocks.finished);
@@ -201,10 +212,11 @@ impl<'a> Summariser<'a> {
             queue_growth: self.queue.growth(),
             findings: self.input.findings,
         };
+        let replicas = std::mem::take(&mut self.replicas).finish();
         let validity = judge(&evidence, &self.input.limits);
         let requests = self.input.scheduled;
         let numbers = conservation.holds().then(|| self.numbers());
-        TrialSummary { requests, conservation, numbers, agents, validity }
+        TrialSummary { requests, conservation, numbers, agents, replicas, validity }
     }
 
     fn numbers(self) -> Numbers {

@@ -309,9 +309,10 @@ pub struct Common {
 /// The engine and how it is asked.
 #[derive(Debug, Args)]
 pub struct EngineOptions {
-    /// The engine, with or without /v1 [default: http://127.0.0.1:8000, or what the recipe of --engine says]
+    /// The engine, with or without /v1 [default: http://127.0.0.1:8000, or what the recipe of --engine says]. Given several
+    /// times: replicas of it, over which the arrivals are spread at random
     #[arg(long, value_name = "URL", help_heading = "Engine")]
-    pub base_url: Option<String>,
+    pub base_url: Vec<String>,
 
     /// Model to ask for [default: the first that the engine lists]
     #[arg(long, value_name = "NAME", help_heading = "Engine")]

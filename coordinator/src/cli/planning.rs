@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow, bail};
 use common::fleet::{ProbeDepth, Upload};
 use common::ids::Nanos;
 use common::plan::{
-    Api, ArrivalPlan, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
+    Api, ArrivalPlan, BaseUrl, Extent, OfferedRate, Process, RESERVED_BODY_FIELDS, SECRET_HEADERS, Target,
 };
+use common::replicas::MAX_ENGINES;
 use common::seed::Seed;
 use common::slo::{Slo, SloSet, Target as SloTarget, parse_time};
 use common::validity::ValidityLimits;
@@ -97,7 +98,7 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
         engine: EnginePlan {
             dialect: options.engine.dialect,
             probe: if options.brief_probe { ProbeDepth::Brief } else { ProbeDepth::Full },
-            base_url_is_default: options.engine.base_url.is_none(),
+            base_url_is_default: options.engine.base_url.is_empty(),
             launched: launched(options),
             between: match options.between_trials {
                 Between::Nothing => BetweenTrials::Nothing,
@@ -295,7 +296,7 @@ pub(super) fn engine(options: &EngineOptions, api: Api) -> anyhow::Result<Target
     if let Some(field) = RESERVED_BODY_FIELDS.iter().find(|f| extra_body.contains_key(**f)) {
         bail!("--extra-body: field `{field}` is set by plimsoll; use its own option, or the workload");
     }
-    let base_url = options.base_url.as_deref().unwrap_or(DEFAULT_BASE_URL);
+    let (base_url, replicas) = engines(&options.base_url)?;
     Ok(Target {
         dialect: options.dialect.unwrap_or_default(),
         model: options.model.clone(),
@@ -308,8 +309,27 @@ pub(super) fn engine(options: &EngineOptions, api: Api) -> anyhow::Result<Target
         connect_timeout: time("--connect-timeout", &options.connect_timeout)?,
         total_timeout: time("--timeout", &options.timeout)?,
         idle_timeout: time("--idle-timeout", &options.idle_timeout)?,
-        ..Target::plain(base_url.parse().map_err(|e| anyhow!("--base-url {e}"))?)
+        replicas,
+        ..Target::plain(base_url)
     })
+}
+
+/// The engine and its replicas.
+fn engines(given: &[String]) -> anyhow::Result<(BaseUrl, Vec<BaseUrl>)> {
+    if given.len() > MAX_ENGINES {
+        bail!("--base-url: {} engines; at most {MAX_ENGINES} can be given", given.len());
+    }
+    let mut urls: Vec<BaseUrl> = Vec::with_capacity(given.len().max(1));
+    let default = [DEFAULT_BASE_URL.to_owned()];
+    for text in if given.is_empty() { &default } else { given } {
+        let url: BaseUrl = text.parse().map_err(|e| anyhow!("--base-url {e}"))?;
+        if urls.contains(&url) {
+            bail!("--base-url {url} is given twice: each of several is another engine");
+        }
+        urls.push(url);
+    }
+    let first = urls.remove(0);
+    Ok((first, urls))
 }
 
 fn header(text: &str) -> anyhow::Result<(String, String)> {

@@ -65,7 +65,7 @@ async fn ask(
     let engine = EnginePlan {
         dialect: options.engine.dialect,
         probe: depth,
-        base_url_is_default: options.engine.base_url.is_none(),
+        base_url_is_default: options.engine.base_url.is_empty(),
         launched: options.agents.await_engine || options.agents.engine.is_some(),
         between: BetweenTrials::Nothing,
         scrape: true,

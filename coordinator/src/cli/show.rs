@@ -40,6 +40,7 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     let line = |name: &str| Line::new(matches, name);
     let target = &plan.target;
     let mut lines = vec![line("engine").value(&target.base_url, &["base_url"]).value(target.api, &["api"])];
+    lines.extend(target.replicas.iter().map(|url| line("replica").value(url, &["base_url"])));
     if let Some(model) = &target.model {
         lines.push(line("model").value(model, &["model"]));
     }
@@ -68,7 +69,14 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     lines.push(line("concurrency").value(limit, &["max_concurrency"]));
     lines.push(
         line("warm-up")
-            .value(format!("{} requests", plan.warmup), &["warmup"])
+            .value(
+                format!(
+                    "{} requests{}",
+                    plan.warmup,
+                    if target.replicas.is_empty() { "" } else { " to each engine" }
+                ),
+                &["warmup"],
+            )
             .value(format!("{} connections an agent", plan.warm_connections), &["warm_connections"]),
     );
     lines.push(

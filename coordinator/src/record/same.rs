@@ -7,7 +7,7 @@ use std::fmt;
 use common::probe::EngineProbe;
 use serde_json::{Value, json};
 
-use super::{TOKENIZER, plan_json, tokenizer};
+use super::{REPLICA_URLS, TOKENIZER, plan_json, tokenizer};
 use crate::plan::Plan;
 use crate::run::Gathered;
 
@@ -51,6 +51,8 @@ pub fn of_plan(record: &Value, plan: &Plan, met: bool) -> Option<Difference> {
     };
     let mut fields = was.iter().filter(|(name, _)| compared(name));
     let found = fields.find_map(|(name, was)| differs(name, was, &now[name.as_str()]));
+    // Which a plan for one engine does not have.
+    let found = found.or_else(|| differs(REPLICA_URLS, &record["plan"][REPLICA_URLS], &now[REPLICA_URLS]));
     found.or_else(|| differs("workload", &record["workload"]["sha256"], &json!(plan.workload_digest())))
 }
 

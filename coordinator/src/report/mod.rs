@@ -9,6 +9,7 @@ mod energy;
 mod evidence;
 mod json;
 mod notes;
+mod replicas;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -34,6 +34,7 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     causes(report, &mut lines);
     reasons(report, &mut lines);
     reruns(report, &mut lines);
+    super::replicas::lines(report, &mut lines);
     super::beside::beside(report, &mut lines);
     lines.push(String::new());
     wrap(&report.knee.to_string(), "", &mut lines);
@@ -187,7 +188,7 @@ fn reasons(report: &Report, lines: &mut Vec<String>) {
 }
 
 /// Adds what `fill` adds under a title, and no title when it adds nothing.
-fn section(title: &str, lines: &mut Vec<String>, fill: impl FnOnce(&mut Vec<String>)) {
+pub(super) fn section(title: &str, lines: &mut Vec<String>, fill: impl FnOnce(&mut Vec<String>)) {
     let mut body = Vec::new();
     fill(&mut body);
     if !body.is_empty() {

@@ -22,6 +22,9 @@ const CHECK_GRACE: Duration = Duration::from_secs(10);
 /// And how long finding out what it can do may take: a dozen tries, each of which has its own end.
 const PROBE_GRACE: Duration = Duration::from_secs(240);
 
+/// Numbers of the questions about replicas.
+const FIRST_REPLICA: u64 = 3;
+
 /// What agents and engine are gathered with.
 pub struct Gathering<'a> {
     /// The fleet.
@@ -111,6 +114,23 @@ pub async fn gather(
     {
         return Ok(None);
     }
+    // And all of them to every replica. Whether it is the same engine, one of them finds out.
+    let replicas = target.replicas.iter().map(|url| target.at(url));
+    for (id, replica) in (FIRST_REPLICA..).step_by(2).zip(replicas) {
+        let depth = if report.probe.is_some() { ProbeDepth::Brief } else { ProbeDepth::None };
+        let look = check(id, &replica, depth, dialect.is_none() && depth == ProbeDepth::Brief);
+        let Some(mut found) = ask(look, std::slice::from_ref(first), &mut with).await? else {
+            return Ok(None);
+        };
+        let other = found.remove(first).and_then(|found| found.probe);
+        if let Some((one, other)) = report.probe.as_ref().zip(other) {
+            same_engine(&target.base_url, one, &replica.base_url, &other, with.ui)?;
+        }
+        let check = check(id + 1, &replica, ProbeDepth::None, false);
+        if !others.is_empty() && ask(check, &others, &mut with).await?.is_none() {
+            return Ok(None);
+        }
+    }
     Ok(Some(Gathered {
         agents,
         hosts,
@@ -147,6 +167,34 @@ fn reachable(
         );
     }
     Ok(card.base_url.clone())
+}
+
+/// Numbers of engines of several kinds are nobody's numbers; of several versions, they are marked.
+fn same_engine(
+    url: &BaseUrl,
+    one: &EngineProbe,
+    replica: &BaseUrl,
+    other: &EngineProbe,
+    ui: &mut dyn Note,
+) -> anyhow::Result<()> {
+    if one.dialect != other.dialect {
+        bail!(
+            "{url} is {} and {replica} is {}: replicas are the same engine; measure them one after the other",
+            one.engine,
+            other.engine
+        );
+    }
+    let version = |probe: &EngineProbe| probe.engine_version.clone().unwrap_or_else(|| "unknown".into());
+    let mut alike = format!("replica      {replica} answers");
+    if one.engine_version != other.engine_version {
+        alike = format!(
+            "warning      {replica} has version {}, and {url} version {}: the numbers are those of both together",
+            version(other),
+            version(one)
+        );
+    }
+    ui.note(&alike);
+    Ok(())
 }
 
 fn take_model(target: &mut Target, models: &[String], ui: &mut dyn Note) {

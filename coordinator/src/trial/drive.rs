@@ -186,7 +186,8 @@ fn patience(case: &TrialCase, assigned: &Assigned) -> Patience {
     let at_once =
         |a: &Assignment| a.permits.map_or(WARMUP_AT_ONCE, |p| WARMUP_AT_ONCE.min(p)).max(1) as usize;
     let rounds = |a: &Assignment| a.warmup.len().div_ceil(at_once(a)) + 1;
-    let warmup = assigned.agents.values().map(rounds).max().unwrap_or(1);
+    // One engine is warmed up after the other.
+    let warmup = assigned.agents.values().map(rounds).max().unwrap_or(1) * case.target.engines().count();
     // A closed loop has no schedule: its workers take turns, each turn as long as a request may take.
     let turns = |a: &Assignment| a.slice.len().div_ceil(a.permits.unwrap_or(1).max(1) as usize);
     let closed = assigned.agents.values().map(turns).max().filter(|_| case.closed).unwrap_or(0);

@@ -1,7 +1,8 @@
 //! The engine and how it is asked.
 
 use common::ids::Nanos;
-use common::plan::{Api, Target};
+use common::plan::{Api, BaseUrl, BaseUrlError, Target};
+use common::replicas::MAX_ENGINES;
 
 use super::WireError;
 use super::limits::{MAX_LIST, at_most};
@@ -30,6 +31,7 @@ impl From<&Target> for v1::Target {
             keep_text: t.keep_text,
             dialect: t.dialect.name().to_owned(),
             token_counts: t.token_counts,
+            replica_urls: t.replicas.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -39,16 +41,18 @@ impl TryFrom<v1::Target> for Target {
     fn try_from(t: v1::Target) -> Result<Self, WireError> {
         let fail = |field, problem: String| WireError::new("Target", field, problem);
         at_most(&t.headers, MAX_LIST, "Target", "headers")?;
+        at_most(&t.replica_urls, MAX_ENGINES - 1, "Target", "replica_urls")?;
+        let url = |field, text: &str| -> Result<BaseUrl, WireError> {
+            text.parse().map_err(|e: BaseUrlError| fail(field, e.to_string()))
+        };
         let api = match t.api() {
             v1::target::Api::Completions => Api::Completions,
             v1::target::Api::Chat => Api::Chat,
             v1::target::Api::Unspecified => return Err(fail("api", "missing".into())),
         };
         Ok(Self {
-            base_url: t
-                .base_url
-                .parse()
-                .map_err(|e: common::plan::BaseUrlError| fail("base_url", e.to_string()))?,
+            base_url: url("base_url", &t.base_url)?,
+            replicas: t.replica_urls.iter().map(|u| url("replica_urls", u)).collect::<Result<_, _>>()?,
             model: t.model,
             api,
             ignore_eos: t.ignore_eos,

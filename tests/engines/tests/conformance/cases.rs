@@ -103,6 +103,7 @@ pub(crate) fn target(dialect: Dialect, api: Api, flavour: &Flavour) -> Target {
     let extra_body: Map<String, Value> = flavour.extra.as_object().cloned().unwrap_or_default();
     Target {
         base_url: "http://127.0.0.1:1".parse().unwrap(),
+        replicas: Vec::new(),
         dialect,
         model: Some(engines::MODEL.into()),
         api,
