@@ -24,7 +24,7 @@ mod tests;
 mod tokens;
 
 pub use build::Summariser;
-pub use gaps::Gaps;
+pub use gaps::{Gaps, KnownGaps};
 pub use intervals::Intervals;
 pub use latency::{LatencySeconds, P99WithFailures};
 pub use replicas::ReplicaSummary;

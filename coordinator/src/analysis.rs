@@ -96,7 +96,7 @@ fn analyse_on(
     let mut counting = Counting { run, trial, selection: None };
     let mut uncounted = Uncounted::default();
     let mut synthetic = Gaps::default();
-    let reading = Reading { trial: number, tokenizer, lines: lines.is_some() };
+    let reading = Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none() };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(SealError::from)?;
     let gaps = reading.all(blocks, threads, |Decoded { agent, rows, lines: told }| {
         // A stranger's traces get a position that no agent has: the books will say so.
@@ -122,7 +122,7 @@ fn analyse_on(
         Ok::<_, AnalysisError>(())
     })?;
     uncounted.say(trial);
-    summariser.take_gaps(gaps);
+    summariser.take_gaps(trial.gaps.clone().map_or(gaps, Gaps::known));
     summariser.take_gaps(synthetic);
     Ok(TrialReport {
         trial: number,
@@ -198,7 +198,7 @@ pub fn samples(
     let mut samples: Vec<(SloMetric, Vec<f64>)> = metrics.map(|m| (m, Vec::new())).into();
     let number = trial.planned.trial;
     let blocks = run.trial_blocks(number, trial.epoch)?;
-    let reading = Reading { trial: number, tokenizer, lines: false };
+    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false };
     reading.all(blocks, aside::threads(), |block| {
         // Synthetic traces are failures: every success counts.
         for row in block.rows.iter().filter(|row| row.facts.outcome.is_success()) {

@@ -9,7 +9,7 @@ use common::ids::{AgentName, Digest, Epoch, Nanos};
 use common::offset::Estimate;
 use common::plan::{Extent, Process};
 use common::slo::{SloSet, Target as SloTarget};
-use common::summary::AgentInput;
+use common::summary::{AgentInput, KnownGaps};
 use common::validity::{Reason, ValidityLimits};
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +102,10 @@ pub struct KeptTrial {
     /// How often the coordinator's host had been restarted by then: its clock begins anew each time.
     #[serde(default)]
     pub boot: usize,
+    /// What came of the gaps between its events, which no other objective changes; none where its books do not balance,
+    /// and in runs of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<KnownGaps>,
 }
 
 /// An agent of a trial, as kept.

@@ -30,6 +30,8 @@ pub(super) struct Reading<'a> {
     pub(super) tokenizer: Option<&'a Retokenizer>,
     /// Whether there is a line for each trace.
     pub(super) lines: bool,
+    /// Whether gaps between content events are counted; not where what comes of them is known.
+    pub(super) gaps: bool,
 }
 
 /// A block, as far as numbers need it.
@@ -102,7 +104,7 @@ impl Reading<'_> {
         };
         let metrics = RequestMetrics::of_outline(outline, &facts);
         let mut held = Vec::new();
-        match facts.outcome.is_success() {
+        match self.gaps && facts.outcome.is_success() {
             true if facts.synthetic => held = between.to_vec(),
             true => gaps.add(&metrics, between.iter().copied()),
             false => {}

@@ -9,6 +9,8 @@ use common::trace::{
     Unsent,
 };
 
+use common::summary::{KnownGaps, LatencySeconds};
+
 use super::*;
 use crate::ingest;
 use crate::store::tests::{agent, run_id, sim};
@@ -97,6 +99,7 @@ fn kept() -> KeptRun {
         findings: Vec::new(),
         start: None,
         boot: 0,
+        gaps: None,
     };
     let extent = Extent::Requests(REQUESTS);
     KeptRun { process: Process::Poisson, extent, trials: vec![trial], ..crate::kept::tests::empty() }
@@ -139,6 +142,30 @@ async fn a_report_is_the_same_for_any_number_of_threads() {
         // Without lines the clocks are read in another way.
         assert_eq!(analysed(&run, &kept, threads, false).0, summary, "{threads} threads, no lines");
     }
+}
+
+/// What is kept of the gaps is what they would be counted to, also after it was written down; and they are not counted again.
+#[tokio::test]
+async fn gaps_that_are_known_are_not_counted_again() {
+    let (_disk, _index, store) = sim();
+    let run = store.create_run(&run_id("r"), Nanos(1)).unwrap();
+    let ingest = ingest::start(&run).unwrap();
+    for block in blocks() {
+        ingest.submit(vec![block]).await.unwrap();
+    }
+    let mut kept = kept();
+    let first = analyse_on(1, &run, &kept, &SloSet::default(), &kept.trials[0], None, None).unwrap();
+    let latency = first.summary.numbers.unwrap().latency_seconds;
+    let expected = analysed(&run, &kept, 1, false);
+    kept.trials[0].gaps = Some(KnownGaps::of(&latency));
+    let kept: KeptRun = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
+    for threads in [1, 3] {
+        assert_eq!(analysed(&run, &kept, threads, false), expected, "{threads} threads");
+    }
+    let mut other = kept.clone();
+    other.trials[0].gaps = Some(KnownGaps::of(&LatencySeconds::default()));
+    let told: serde_json::Value = serde_json::from_str(&analysed(&run, &other, 2, false).0).unwrap();
+    assert_eq!(told["latency_seconds"]["chunk_gap"]["n"], 0, "they were counted all the same");
 }
 
 /// A block that is damaged is said, and no thread waits for another that has given up.

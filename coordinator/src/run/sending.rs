@@ -222,6 +222,7 @@ impl Sending<'_, '_> {
             findings: Vec::new(),
             start: None,
             boot: self.run.kept.restarts(),
+            gaps: None,
         }
     }
 

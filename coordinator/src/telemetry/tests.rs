@@ -56,6 +56,7 @@ fn a_trial_is_not_given_what_was_recorded_in_another_boot() {
         findings: Vec::new(),
         start: Some(at),
         boot: n as usize,
+        gaps: None,
     };
     let mut kept = KeptRun { boot: Some("a".into()), ..crate::kept::tests::empty() };
     kept.trials.push(kept_trial(0));

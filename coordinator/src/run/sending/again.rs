@@ -184,6 +184,7 @@ mod tests {
             findings: disturbed.then_some(finding).into_iter().collect(),
             start: None,
             boot: 0,
+            gaps: None,
         }
     }
 

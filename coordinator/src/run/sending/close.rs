@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::fleet::{DrainReport, Upload};
 use common::ids::{AgentName, Epoch};
+use common::summary::KnownGaps;
 use common::validity::{Reason, ReasonKind};
 
 use super::Sending;
@@ -139,8 +140,9 @@ impl Sending<'_, '_> {
     }
 
     /// Computes a sealed trial; then it is kept.
-    pub(super) fn analyse(&mut self, trial: KeptTrial) -> anyhow::Result<()> {
+    pub(super) fn analyse(&mut self, mut trial: KeptTrial) -> anyhow::Result<()> {
         let report = self.run.numbers(&trial)?;
+        trial.gaps = report.summary.numbers.as_ref().map(|n| KnownGaps::of(&n.latency_seconds));
         let sealed = RunEvent::TrialSealed {
             trial: trial.planned.trial,
             epoch: trial.epoch,
