@@ -75,8 +75,9 @@ EXTERNAL = {
     | DEV_TOOLS,
     "coordinator": set(
         "axum bytes clap comfy-table crc32c futures-core futures-util hdrhistogram http humantime indicatif jiff"
-        " reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
-    )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why
+        " parquet reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
+    )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why; parquet: the format that
+    # analysis tools read fastest, and its pages are no thing to write by hand
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM

@@ -7,6 +7,8 @@ mod tests;
 use std::io::Write;
 use std::path::Path;
 
+use common::ids::AgentName;
+use common::metrics::RequestMetrics;
 use common::plan::ArrivalPlan;
 use common::slo::{SloMetric, SloSet};
 use common::summary::{Gaps, Summariser, TrialInput};
@@ -182,6 +184,32 @@ impl Uncounted {
             tracing::warn!("trial {number}: the tokenizer cannot count the text of {n} requests: {why}");
         }
     }
+}
+
+/// Gives `take` each request of a sealed trial that counts, as [`analyse`] sees it with the same `tokenizer`: its agent, its
+/// metrics and its facts. It waits for the disk.
+///
+/// # Errors
+/// When the stored traces cannot be read.
+pub fn each_request(
+    run: &RunStore,
+    trial: &KeptTrial,
+    tokenizer: Option<&Retokenizer>,
+    mut take: impl FnMut(&AgentName, &RequestMetrics, &Facts),
+) -> Result<(), SealError> {
+    let number = trial.planned.trial;
+    let mut counting = Counting { run, trial, selection: None };
+    let reading = Reading { trial: number, tokenizer, lines: false };
+    let blocks = run.trial_blocks(number, trial.epoch)?;
+    reading.all(blocks, aside::threads(), |block| {
+        for row in &block.rows {
+            if counting.counts(&row.facts)? {
+                take(&block.agent, &row.metrics, &row.facts);
+            }
+        }
+        Ok::<_, SealError>(())
+    })?;
+    Ok(())
 }
 
 /// TTFT, TPOT and E2E of a sealed trial's successes, each sorted, in seconds; their tokens as [`analyse`] counts them

@@ -16,6 +16,7 @@ pub mod fleet;
 pub mod fuzz;
 pub mod ingest;
 pub mod kept;
+pub mod out;
 pub mod page;
 pub mod plan;
 pub mod record;

@@ -247,6 +247,18 @@ pub fn over(series: &[AgentSeries], window: Window, idle: &BTreeMap<String, f64>
     (!agents.is_empty()).then(|| TelemetryWindow::of(&agents, idle))
 }
 
+/// What an agent recorded in the `length_seconds` from `start` of the coordinator's clock, each with its time after that;
+/// none for an inventory, which has no time.
+pub(crate) fn placed(series: &AgentSeries, start: Nanos, length_seconds: f64) -> Vec<(Option<f64>, Record)> {
+    let window = Window { from: start, to: start + seconds(length_seconds) };
+    let Some((window, _)) = mapped(series.clocks(), window) else { return Vec::new() };
+    let within = |record: Record| match record.at() {
+        Some(at) => window.contains(at).then(|| (Some(window.seconds_at(at)), record)),
+        None => Some((None, record)),
+    };
+    series.between(window.from, window.to).into_iter().filter_map(within).collect()
+}
+
 /// The mean power of each GPU while the engine was idle, watts.
 #[must_use]
 pub fn idle_watts(series: &[AgentSeries], idle: Option<(Nanos, Nanos)>) -> BTreeMap<String, f64> {

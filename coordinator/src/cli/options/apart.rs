@@ -103,6 +103,10 @@ pub struct ReportOptions {
     #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
     pub format: Format,
 
+    /// Write it as a page, too, into this file: one that needs no network and nothing beside it
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
     pub data: PathBuf,
