@@ -55,11 +55,12 @@ pub(super) fn mark(verdict: common::validity::Verdict) -> String {
     format!("<span class=\"mark {0}\">{0}</span>", verdict.name())
 }
 
-/// A table of cells that are markup already.
+/// A table of cells that are markup already. A head that begins with `<` stands at the left, as its cells do.
 pub(super) fn table(class: &str, heads: &[&str], rows: impl IntoIterator<Item = String>) -> String {
     let mut out = format!("<div class=\"scroll\"><table class=\"{class}\"><thead><tr>");
     for head in heads {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", text(head));
+        let (class, head) = head.strip_prefix('<').map_or(("", *head), |head| (" class=\"left\"", head));
+        let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", text(head));
     }
     out.push_str("</tr></thead><tbody>");
     for row in rows {

@@ -43,14 +43,14 @@ function drawKnee(u) {
     const wide = ctx.measureText(text).width + 6 * devicePixelRatio;
     const turn = align === "right" ? x - wide < bbox.left : x + wide > bbox.left + bbox.width;
     ctx.textAlign = turn === (align === "right") ? "left" : "right";
-    ctx.fillText(text, x + (ctx.textAlign === "left" ? 4 : -4) * devicePixelRatio, bbox.top + 12 * devicePixelRatio);
+    ctx.fillText(text, x + (ctx.textAlign === "left" ? 4 : -4) * devicePixelRatio, bbox.top + bbox.height - 6 * devicePixelRatio);
   };
   line(pass, "green", "meets SLO", [], "right");
   line(fail, "red", "misses", [4, 4], "left");
   ctx.restore();
 }
 
-function drawLimit(u, value, text) {
+function drawLimit(u, value, text, under) {
   const y = u.valToPos(value, "y", true);
   const { ctx, bbox } = u;
   if (!(y >= bbox.top && y <= bbox.top + bbox.height)) return;
@@ -65,7 +65,7 @@ function drawLimit(u, value, text) {
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.fillStyle = colour("ink");
   ctx.textAlign = "left";
-  ctx.fillText(text, bbox.left + 5 * devicePixelRatio, y - 5 * devicePixelRatio);
+  ctx.fillText(text, bbox.left + 5 * devicePixelRatio, y + (under ? 14 : -5) * devicePixelRatio);
   ctx.restore();
 }
 
@@ -79,6 +79,12 @@ function rateSplits(u) {
     last = at;
     return true;
   });
+}
+
+// Of a logarithmic axis 1, 2 and 5 of each decade.
+function roundTick(v) {
+  const leading = v / 10 ** Math.floor(Math.log10(v) + 1e-9);
+  return [1, 2, 5].some((n) => Math.abs(leading - n) < 1e-6) ? v : null;
 }
 
 // A line a series: { text, colour, dash, shape, spread: rate → {median, min, max} or null }.
@@ -109,7 +115,7 @@ function rateChart(title, unit, scale, series, options) {
       bands.push({ series: [3 * i + 2, 3 * i + 1], fill: faded(s.colour, Number(colour("band"))) });
     });
     const range = options.range || ((u, min, max) => {
-      if (log) return uPlot.rangeLog(min, max, 10, false);
+      if (log) return [min / 1.4, max * 1.6];
       return [0, Math.max(max * 1.1, (options.atLeast || 0) * 1.1)];
     });
     const say = (u, idx) => {
@@ -140,7 +146,7 @@ function rateChart(title, unit, scale, series, options) {
         x: { time: false, range: (u, min, max) => { const by = (max - min || max || 1) * 0.06; return [Math.max(0, min - by), max + by]; } },
         y: { distr: log ? 3 : 1, range },
       },
-      axes: [below(rateLabel, { splits: rateSplits }), axis(null, log ? { filter: (u, s) => s.map((v) => (/^1|^5|^2/.test(String(v).replace(/^0\.0*/, "")) ? v : null)) } : {})],
+      axes: [below(rateLabel, { splits: rateSplits }), axis(null, log ? { filter: (u, splits) => splits.map(roundTick) } : {})],
       series: lines, bands,
       hooks: {
         drawClear: [drawKnee],
@@ -216,6 +222,6 @@ function goodputCharts() {
   rateChart("SLO attainment", "%", 100, [{ text: "pooled over the trials", colour: "purple", dash: [], shape: "diamond", spread: attainment }], {
     empty: "No objective was given.", show: percent,
     range: (u, min) => { const low = Math.min(min, target * 100); return [Math.max(0, low - (100 - low) * 0.15 - 0.2), 100 + Math.max(0.12, (100 - low) * 0.06)]; },
-    lines: (u) => drawLimit(u, target * 100, `target ${Number((target * 100).toPrecision(6))}%`),
+    lines: (u) => drawLimit(u, target * 100, `target ${Number((target * 100).toPrecision(6))}%`, true),
   });
 }

@@ -15,7 +15,7 @@ use crate::report::Report;
 /// The table, and the notes that stand below it.
 pub(super) fn table(report: &Report) -> String {
     let heads: Vec<String> = HEADER.iter().map(|head| head.replace("-\n", "").split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let heads: Vec<&str> = heads.iter().map(|head| if head == "validity" { "<validity" } else { head }).collect();
     let knee = report.knee.bracket.pass.filter(|_| spoiled(report).is_none());
     let rows = report.rates.iter().map(|rate| {
         let cells = row(rate);
@@ -62,7 +62,7 @@ pub(super) fn losses(report: &Report) -> String {
     }
     let mut heads = vec!["offered", "requests", "good"];
     heads.extend(causes.iter().map(|cause| cause.as_str()));
-    heads.push("validity");
+    heads.push("<validity");
     let rows = report.rates.iter().map(|rate| {
         let mut out = cell(named(&rate.offered_rate)) + &cell(rate.requests);
         out += &cell(rate.good.map_or_else(|| UNDEFINED.to_owned(), |n| n.to_string()));
@@ -103,7 +103,7 @@ pub(super) fn energy(report: &Report) -> String {
     };
     let mut heads = vec!["offered"];
     heads.extend(ENERGY.iter().map(|(head, _)| *head));
-    heads.extend(["seen whole", "validity"]);
+    heads.extend(["<seen whole", "<validity"]);
     let rows = energy.rates.iter().map(|rate| {
         let mut out = cell(named(&rate.offered_rate));
         let values = ENERGY.iter().map(|(_, value)| value(rate).map_or_else(|| UNDEFINED.to_owned(), significant));

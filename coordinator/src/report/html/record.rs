@@ -51,7 +51,7 @@ fn schedules(report: &Report) -> String {
     format!(
         "<details><summary>Seeds and digests of {} trials</summary>{}</details>",
         report.trials.len(),
-        table("digests", &["trial", "rate", "seed", "schedule SHA-256", "workload SHA-256"], rows)
+        table("digests", &["trial", "rate", "seed", "<schedule SHA-256", "<workload SHA-256"], rows)
     )
 }
 

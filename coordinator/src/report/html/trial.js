@@ -106,8 +106,8 @@ function scatter(parent, shown) {
     const all = placed.map((v) => (v === null || (log && v <= 0) ? null : v * 1e3));
     return new uPlot({
       width, height: 300, legend: { show: false }, padding: [14, 10, 0, 0], cursor: timeCursor(),
-      scales: { x: timeScale(shown), y: { distr: log ? 3 : 1, range: log ? undefined : (u, min, max) => [0, (max || 1) * 1.08] } },
-      axes: [below("scheduled, seconds after the trial's start"), axis(null)],
+      scales: { x: timeScale(shown), y: { distr: log ? 3 : 1, range: (u, min, max) => (log ? [min / 1.3, max * 1.5] : [0, (max || 1) * 1.08]) } },
+      axes: [below("scheduled, seconds after the trial's start"), axis(null, log ? { filter: (u, splits) => splits.map(roundTick) } : {})],
       series: [{}, { stroke: "transparent", points: { show: false }, paths: () => null }],
       hooks: { ...timeHooks(shown), draw: [draw] }, plugins: [hover(say)],
     }, [x, all], place);
@@ -144,7 +144,7 @@ function failures(parent, shown) {
 function lines(parent, shown, whats, title, unit, scale, top) {
   const drawn = shown.lines.filter((l) => whats.includes(l.what) && l.seconds.length > 0);
   if (drawn.length === 0) return false;
-  const keys = drawn.map((l, i) => ({ text: l.of, colour: COLOURS[i % COLOURS.length], dash: DASHES[Math.floor(i / 2) % DASHES.length] }));
+  const keys = drawn.map((l, i) => ({ text: l.of, colour: COLOURS[i % COLOURS.length], dash: DASHES[i % DASHES.length] }));
   const kept = drawn.reduce((n, l) => n + l.seconds.length, 0);
   const all = drawn.reduce((n, l) => n + l.samples, 0);
   const note = kept < all ? `, ${kept} of ${all} samples` : "";

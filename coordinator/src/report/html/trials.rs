@@ -48,8 +48,8 @@ fn title(trial: &TrialReport) -> String {
 /// What each agent carried, and how it fared.
 pub(super) fn agents(report: &Report) -> String {
     let heads = [
-        "trial", "agent", "requests", "share %", "failed", "dispatch lateness p50 ms", "p99 ms", "read lateness p99 ms", "clock offset ms", "± ms",
-        "CPU pressure s", "lost", "validity of the trial",
+        "trial", "<agent", "requests", "share %", "failed", "dispatch lateness p50 ms", "p99 ms", "read lateness p99 ms", "clock offset ms", "± ms",
+        "CPU pressure s", "lost", "<validity of the trial",
     ];
     let all: Vec<(&TrialReport, &AgentSummary)> =
         report.trials.iter().flat_map(|t| t.summary.agents.iter().map(move |a| (t, a))).collect();
@@ -87,7 +87,7 @@ fn thin(distribution: &Distribution) -> &'static str {
 
 /// Every trial with its verdict and all of its reasons.
 pub(super) fn all(report: &Report) -> String {
-    let heads = ["trial", "offered", "repeat", "validity", "requests", "failed", "achieved /s", "goodput /s", "attainment %", "TTFT p99 ms", "TPOT p99 ms", "why"];
+    let heads = ["trial", "offered", "repeat", "<validity", "requests", "failed", "achieved /s", "goodput /s", "attainment %", "TTFT p99 ms", "TPOT p99 ms", "<why"];
     let rows = report.trials.iter().take(TRIAL_ROWS).map(trial_row);
     let mut body = table("trials", &heads, rows);
     if report.trials.len() > TRIAL_ROWS {
