@@ -212,6 +212,51 @@ pub fn each_request(
     Ok(())
 }
 
+/// Gives `take` the line of `traces.jsonl` of each request of a sealed trial that counts, with its line end, as [`analyse`]
+/// writes it with the same `tokenizer`. It waits for the disk.
+///
+/// # Errors
+/// When the stored traces cannot be read, and what `take` gives.
+pub fn each_line(
+    run: &RunStore,
+    trial: &KeptTrial,
+    tokenizer: Option<&Retokenizer>,
+    take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let number = trial.planned.trial;
+    let mut counting = Counting { run, trial, selection: None };
+    let reading = Reading { trial: number, tokenizer, lines: true };
+    let blocks = run.trial_blocks(number, trial.epoch).map_err(std::io::Error::other)?;
+    let taken = reading.all(blocks, aside::threads(), |block| {
+        let mut next = 0;
+        for row in &block.rows {
+            let line = next..next + row.line;
+            next = line.end;
+            if counting.counts(&row.facts).map_err(LineError::Seal)? {
+                take(block.lines.get(line).unwrap_or_default()).map_err(LineError::Take)?;
+            }
+        }
+        Ok::<_, LineError>(())
+    });
+    match taken {
+        Ok(_) => Ok(()),
+        Err(LineError::Take(e)) => Err(e),
+        Err(LineError::Seal(e)) => Err(std::io::Error::other(e)),
+    }
+}
+
+/// What ends [`each_line`].
+enum LineError {
+    Seal(SealError),
+    Take(std::io::Error),
+}
+
+impl From<SealError> for LineError {
+    fn from(e: SealError) -> Self {
+        Self::Seal(e)
+    }
+}
+
 /// TTFT, TPOT and E2E of a sealed trial's successes, each sorted, in seconds; their tokens as [`analyse`] counts them
 /// with the same `tokenizer`. It waits for the disk.
 ///

@@ -4,7 +4,7 @@
 //! stood there before must stay until then.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 /// Writes a file by `fill`, beside `path` first; it replaces `path` once it is whole and on the disk. When anything fails
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// Those of `fill` and of the disk, with the file's name.
-pub fn whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub fn whole(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let part = beside(path);
     let written = (|| {
         let mut out = BufWriter::new(File::create(&part)?);
@@ -34,13 +34,15 @@ fn beside(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn a_file_that_could_not_be_finished_is_not_there_and_the_one_before_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
-        let full = |out: &mut dyn Write| {
+        let full = |out: &mut BufWriter<File>| {
             out.write_all(b"half")?;
             Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"))
         };
