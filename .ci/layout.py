@@ -233,7 +233,7 @@ TEXTS = (
 LONG_FILE = 500
 
 # Not text to read, however they end up in the listing.
-SKIPPED_FOLDERS = frozenset([".git", "target", ".real-engine", "plimsoll-data", "plimsoll-spool", "__pycache__"])
+SKIPPED_FOLDERS = frozenset([".git", "target", ".real-engine", ".export-readers", "plimsoll-data", "plimsoll-spool", "__pycache__"])
 LARGEST_TEXT = 2_000_000
 
 

@@ -129,6 +129,7 @@ function redraw(made) {
   }
   made.width = widthOf(made.place);
   made.plot = made.draw(made.place, made.width);
+  made.box.dataset.points = made.plot ? String(made.plot.data[0].length) : "0";
 }
 
 function axis(label, more) {
@@ -143,12 +144,18 @@ const below = (label, more) => axis(label, Object.assign({ size: 34 }, more));
 // A box that follows the pointer with what `say` gives for the index under it.
 function hover(say) {
   let box;
+  let inside = false;
   return {
     hooks: {
-      init: [(u) => { box = element("div", u.over, undefined, "hover"); }],
+      init: [(u) => {
+        box = element("div", u.over, undefined, "hover");
+        // Charts whose pointers move together do not all talk.
+        u.over.addEventListener("mouseenter", () => { inside = true; });
+        u.over.addEventListener("mouseleave", () => { inside = false; });
+      }],
       setCursor: [(u) => {
         const { left, top, idx } = u.cursor;
-        const text = left >= 0 && u.over.matches(":hover") ? say(u, idx, left, top) : null;
+        const text = left >= 0 && inside ? say(u, idx, left, top) : null;
         if (!text) { box.style.display = "none"; return; }
         box.textContent = text;
         box.style.display = "block";
