@@ -47,16 +47,6 @@ impl Browser {
         Opened { dom, console }
     }
 
-    /// Prints a file as a PDF.
-    ///
-    /// # Panics
-    /// When the browser cannot be started, or fails.
-    #[track_caller]
-    pub fn print(&self, file: &Path, pdf: &Path) {
-        let said = self.run(&[&format!("--print-to-pdf={}", pdf.display())], file);
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    }
-
     fn run(&self, options: &[&str], file: &Path) -> std::process::Output {
         let profile = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let mut command = Command::new(&self.program);

@@ -82,15 +82,18 @@ fn what_cannot_be_exported_says_why_and_leaves_nothing() {
     assert!(!said.status.success());
     let told = String::from_utf8_lossy(&said.stderr);
     assert!(told.contains("coordinator: taken: "), "{told}");
-    // A disk that holds a part of it: the limit of a file's size ends the write as a full disk does.
-    let mut command = Command::new("sh");
-    let line = "trap '' XFSZ; ulimit -f 8; exec \"$0\" export latest --data \"$1\" --what events --format csv --out full";
-    command.args(["-c", line]).arg(binary("coordinator")).arg(finished.data()).current_dir(finished.folder());
-    let said = command.output().expect("a shell");
-    let told = String::from_utf8_lossy(&said.stderr);
-    assert!(!said.status.success() && told.contains("full/events.csv: "), "{told}");
-    let left: Vec<_> = std::fs::read_dir(finished.folder().join("full")).expect("a folder").collect();
-    assert!(left.is_empty(), "{left:?}");
+    // A disk that is full: what is written beside the file goes to one.
+    let full = finished.folder().join("full");
+    std::fs::create_dir(&full).expect("a folder");
+    for (format, file) in [("csv", "events.csv"), ("parquet", "events.parquet"), ("jsonl", "events.jsonl")] {
+        std::os::unix::fs::symlink("/dev/full", full.join(format!("{file}.part"))).expect("a link");
+        let said = export(&finished, &format!("--what events --format {format} --out full"));
+        let told = String::from_utf8_lossy(&said.stderr);
+        assert!(!said.status.success() && told.contains(&format!("full/{file}: ")), "{told}");
+        assert!(told.contains("No space left"), "{told}");
+        let left: Vec<_> = std::fs::read_dir(&full).expect("a folder").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
 }
 
 /// The Python snippets of the page, in their order.
