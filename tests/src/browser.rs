@@ -51,8 +51,18 @@ impl Browser {
         let profile = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let mut command = Command::new(&self.program);
         // Without a sandbox of its own, for tests run as root in containers, too; time is virtual: scripts are waited for.
-        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]);
-        command.args(["--virtual-time-budget=10000", "--window-size=1280,1000", "--host-resolver-rules=MAP * ~NOTFOUND"]);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--enable-logging=stderr",
+        ]);
+        command.args([
+            "--virtual-time-budget=10000",
+            "--window-size=1280,1000",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+        ]);
         command.arg(format!("--user-data-dir={}", profile.path().display())).args(options);
         command.arg(format!("file://{}", file.display()));
         command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))

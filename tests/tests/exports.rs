@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use plimsoll_tests::schema::{EXPORT, keeps_to, validator};
 use plimsoll_tests::{Coordinator, Engine, Finished, binary, count, list, number, text};
 use serde_json::{Value, json};
 
@@ -68,7 +69,9 @@ fn each_table_has_the_rows_of_the_run() {
         let expected = recorded.iter().filter(|line| line["kind"] == kind).count();
         assert!(rows.len() == expected && expected > 0, "{table}: {} of {expected}", rows.len());
     }
-    let manifest: Value = serde_json::from_slice(&std::fs::read(out.join("export.json")).expect("a manifest")).expect("JSON");
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(out.join("export.json")).expect("a manifest")).expect("JSON");
+    keeps_to(&validator(EXPORT), &manifest, "export.json");
     assert_eq!((text(&manifest, "/run_id"), text(&manifest, "/schema_version")), (results.run(), "1"));
     let rows = list(&manifest, "/tables").iter().find(|t| t["table"] == "events").map(|t| count(t, "/rows"));
     assert_eq!(rows, Some(events.len() as u64));

@@ -44,10 +44,17 @@ fn it_draws_without_a_network_and_shows_what_the_report_says() {
     assert!(said.contains(knee), "{said}");
 
     // Charts: every one of them has points; the scatter has those of its trial, all 40.
-    let points: Vec<u64> =
-        opened.dom.split("data-points=\"").skip(1).map(|rest| inside(&format!("<{rest}"), "<", "\"").parse().expect("a number")).collect();
+    let points: Vec<u64> = opened
+        .dom
+        .split("data-points=\"")
+        .skip(1)
+        .map(|rest| inside(&format!("<{rest}"), "<", "\"").parse().expect("a number"))
+        .collect();
     assert!(points.len() >= 8 && points.iter().all(|n| *n > 0), "{points:?}");
-    assert!(points.contains(&40) && points.contains(&(list(&results.report, "/rates").len() as u64)), "{points:?}");
+    assert!(
+        points.contains(&40) && points.contains(&(list(&results.report, "/rates").len() as u64)),
+        "{points:?}"
+    );
     let drawn: usize = inside(&opened.dom, "data-drawn=\"", "\"").parse().expect("a number");
     assert_eq!(drawn, points.len());
     assert!(opened.dom.matches("<canvas").count() >= drawn);
@@ -56,11 +63,13 @@ fn it_draws_without_a_network_and_shows_what_the_report_says() {
     let html = std::fs::read_to_string(&page).expect("the page");
     let policy = inside(&html, "<meta http-equiv=\"Content-Security-Policy\"", ">");
     let looked = page.with_file_name("looked.html");
-    let copy = html.replacen(policy, "", 1).replacen("</body>", &format!("<script>{LOOK}</script></body>"), 1);
+    let copy =
+        html.replacen(policy, "", 1).replacen("</body>", &format!("<script>{LOOK}</script></body>"), 1);
     std::fs::write(&looked, copy).expect("a copy");
     let opened = browser.open(&looked);
     assert!(opened.console.is_empty(), "{:#?}", opened.console);
-    let told: Value = serde_json::from_str(inside(&opened.dom, "<output id=\"told\">", "</output>")).expect("JSON");
+    let told: Value =
+        serde_json::from_str(inside(&opened.dom, "<output id=\"told\">", "</output>")).expect("JSON");
     let pixels: Vec<u64> = list(&told, "/pixels").iter().map(|n| n.as_u64().expect("a number")).collect();
     assert!(pixels.len() == drawn && pixels.iter().all(|n| *n > 20), "{pixels:?}");
     // On paper it is light, whatever the screen is, and no chart is wider than the paper.

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::dialect::Dialect;
 
 pub(super) use apart::{
-    CaptureOptions, ExportFormat, ExportOptions, ExportTable, Format, ProbeFormat, ProbeOptions, ReportOptions, ResumeOptions, RmOptions, RunsOptions,
+    CaptureOptions, ExportFormat, ExportOptions, ExportTable, Format, ProbeFormat, ProbeOptions,
+    ReportOptions, ResumeOptions, RmOptions, RunsOptions,
 };
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.

@@ -62,8 +62,16 @@ pub enum Table {
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 8] =
-        [Self::Trials, Self::Traces, Self::Events, Self::Power, Self::Gpu, Self::Host, Self::Engine, Self::Incidents];
+    pub const ALL: [Self; 8] = [
+        Self::Trials,
+        Self::Traces,
+        Self::Events,
+        Self::Power,
+        Self::Gpu,
+        Self::Host,
+        Self::Engine,
+        Self::Incidents,
+    ];
 
     /// Its name, and that of its file.
     #[must_use]
@@ -96,7 +104,13 @@ impl Table {
     }
 }
 
-const fn at(path: &'static str, name: &'static str, kind: Kind, unit: &'static str, meaning: &'static str) -> Column {
+const fn at(
+    path: &'static str,
+    name: &'static str,
+    kind: Kind,
+    unit: &'static str,
+    meaning: &'static str,
+) -> Column {
     Column { name, kind, unit, meaning, path }
 }
 
@@ -108,7 +122,12 @@ use Kind::{Bool, Integer, Number, Text, Unsigned};
 
 const TRIALS: &[Column] = &[
     column("trial", Integer, "", "number of the trial, from 0, in the order of sending"),
-    column("offered_rate", Text, "", "the configured rate: a number of requests per second, `inf`, or `closed N`"),
+    column(
+        "offered_rate",
+        Text,
+        "",
+        "the configured rate: a number of requests per second, `inf`, or `closed N`",
+    ),
     at("summary.offered_rate_per_second", "offered_rate_per_second", Number, "1/s", "the same as a number"),
     column("repeat", Integer, "", "which repeat of the rate, from 0"),
     column("rerun_of", Integer, "", "the trial that it was sent again for"),
@@ -116,7 +135,13 @@ const TRIALS: &[Column] = &[
     at("why", "validity_reasons", Text, "", "why, the worst first; empty for a valid one"),
     at("summary.requests", "requests", Integer, "", "scheduled arrivals"),
     at("summary.failed", "failed", Integer, "", "failures among them"),
-    at("summary.duration_seconds", "duration_seconds", Number, "s", "the window W, from 0 to the last request's end"),
+    at(
+        "summary.duration_seconds",
+        "duration_seconds",
+        Number,
+        "s",
+        "the window W, from 0 to the last request's end",
+    ),
     at("summary.good", "good", Integer, "", "successes that meet every objective"),
     at("summary.slo_attainment", "slo_attainment", Number, "", "`good` / `requests`"),
     at("summary.goodput_requests_per_second", "goodput_requests_per_second", Number, "1/s", "`good` / W"),
@@ -128,7 +153,12 @@ const TRIALS: &[Column] = &[
 const TRACES: &[Column] = &[
     column("trial", Integer, "", "number of the trial"),
     column("offered_rate", Text, "", "its rate, as in `trials`"),
-    column("validity", Text, "", "its verdict, as in `trials`: a number of a trial that is not valid is no result"),
+    column(
+        "validity",
+        Text,
+        "",
+        "its verdict, as in `trials`: a number of a trial that is not valid is no result",
+    ),
     column("agent", Text, "", "the agent that carried the arrival"),
     column("index", Integer, "", "position in the schedule, from 0"),
     column("row", Integer, "", "row of the workload, from 0"),
@@ -136,7 +166,12 @@ const TRACES: &[Column] = &[
     column("failure_class", Text, "", "`engine`, `network`, `limit` or `generator`"),
     column("failure_message", Text, "", "details for a person"),
     column("http_status", Integer, "", "when a response head came"),
-    column("scheduled_ns", Integer, "ns", "when the schedule says the request arrives, after the trial's start"),
+    column(
+        "scheduled_ns",
+        Integer,
+        "ns",
+        "when the schedule says the request arrives, after the trial's start",
+    ),
     column("released_ns", Integer, "ns", "ready to send, with a permit where there is a limit"),
     column("connected_ns", Integer, "ns", "a usable connection in hand"),
     column("written_ns", Integer, "ns", "first byte of the request accepted by the socket"),
@@ -151,12 +186,22 @@ const TRACES: &[Column] = &[
     column("e2e_seconds", Number, "s", "finished − scheduled"),
     column("client_queue_seconds", Number, "s", "wait for a permit, else 0"),
     column("connect_seconds", Number, "s", "connected − released"),
-    column("dispatch_lateness_seconds", Number, "s", "released − scheduled, when it did not wait for a permit"),
+    column(
+        "dispatch_lateness_seconds",
+        Number,
+        "s",
+        "released − scheduled, when it did not wait for a permit",
+    ),
     column("tpot_seconds", Number, "s", "(last − first content)/(output tokens − 1)"),
     column("largest_itl_seconds", Number, "s", "largest proven gap between two tokens"),
     column("requested_tokens", Integer, "tokens", "`max_tokens` as sent"),
     column("output_tokens", Integer, "tokens", "the count"),
-    column("output_tokens_source", Text, "", "`usage`, `stream_counts`, `retokenized_text` (an estimate) or `unknown`"),
+    column(
+        "output_tokens_source",
+        Text,
+        "",
+        "`usage`, `stream_counts`, `retokenized_text` (an estimate) or `unknown`",
+    ),
     column("stream_tokens", Integer, "tokens", "as the events themselves count"),
     column("retokenized_tokens", Integer, "tokens", "of the kept text, with `--tokenizer`; an estimate"),
     column("prompt_tokens", Integer, "tokens", "as the engine counts"),
@@ -166,7 +211,12 @@ const TRACES: &[Column] = &[
     column("done_seen", Bool, "", "`[DONE]` was seen"),
     column("waited_for_permit", Bool, "", "it waited for a permit"),
     column("short_output", Bool, "", "fewer tokens than asked for under `ignore_eos`"),
-    column("stream_coalesced", Bool, "", "all text came in one read although it was several events or tokens"),
+    column(
+        "stream_coalesced",
+        Bool,
+        "",
+        "all text came in one read although it was several events or tokens",
+    ),
     column("itl_evidence", Text, "", "`proven`, `none`, `many_per_event` or `sum_differs`"),
     at("event_tokens.one", "events_with_one_token", Integer, "", "events with text that hold one token"),
     at("event_tokens.many", "events_with_several_tokens", Integer, "", "several"),
@@ -197,7 +247,12 @@ const EVENTS: &[Column] = &[
     column("index", Integer, "", "the arrival's position in the schedule"),
     column("event", Integer, "", "number of the event within the request, from 0"),
     column("at_ns", Integer, "ns", "the read that completed it, after the trial's start"),
-    column("gap_ns", Integer, "ns", "since the event before: a chunk gap, and no inter-token latency unless proven; 0 in one read; null for the first"),
+    column(
+        "gap_ns",
+        Integer,
+        "ns",
+        "since the event before: a chunk gap, and no inter-token latency unless proven; 0 in one read; null for the first",
+    ),
     column("channel", Text, "", "`answer`, `reasoning` or `tool_call`"),
 ];
 

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
+use super::Sink;
 use super::columns::Table;
 use super::rows::value_at;
-use super::Sink;
 
 /// Writes a table.
 pub(super) struct Writer<W> {

@@ -94,7 +94,8 @@ pub fn export(
     if format == Format::Parquet && !cfg!(feature = "parquet") {
         return Err(ExportError::NoParquet);
     }
-    std::fs::create_dir_all(folder).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", folder.display())))?;
     let mut written = Vec::new();
     for &table in tables {
         let file = format!("{}.{}", table.name(), format.extension());

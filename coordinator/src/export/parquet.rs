@@ -13,9 +13,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use serde_json::Value;
 
+use super::Sink;
 use super::columns::{Column, Kind, Table, VERSION};
 use super::rows::value_at;
-use super::Sink;
 
 /// Rows of a group at most. Readers work group by group, too.
 const GROUP_ROWS: usize = 65_536;
@@ -58,9 +58,11 @@ fn io_error(e: ParquetError) -> io::Error {
 impl<W: Write + Send> Writer<W> {
     /// Begins a table.
     pub(super) fn begin(out: W, table: Table, run: &str) -> io::Result<Self> {
-        let fields: Result<Vec<_>, _> = table.columns().iter().map(|column| field(column).map(Arc::new)).collect();
+        let fields: Result<Vec<_>, _> =
+            table.columns().iter().map(|column| field(column).map(Arc::new)).collect();
         let schema = Type::group_type_builder(table.name()).with_fields(fields.map_err(io_error)?).build();
-        let about = [("plimsoll_schema_version", VERSION), ("plimsoll_run", run), ("plimsoll_table", table.name())];
+        let about =
+            [("plimsoll_schema_version", VERSION), ("plimsoll_run", run), ("plimsoll_table", table.name())];
         let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))

@@ -33,7 +33,12 @@ pub(super) fn value_at<'a>(row: &'a Value, column: &Column) -> &'a Value {
 }
 
 /// Gives `sink` every row of a table, and says how many they are.
-pub(super) fn each(source: &Source<'_>, report: &Report, table: Table, sink: &mut dyn Sink) -> io::Result<u64> {
+pub(super) fn each(
+    source: &Source<'_>,
+    report: &Report,
+    table: Table,
+    sink: &mut dyn Sink,
+) -> io::Result<u64> {
     match table {
         Table::Trials => trials(report, sink),
         Table::Traces | Table::Events => traces(source, report, table, sink),

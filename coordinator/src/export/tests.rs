@@ -11,11 +11,13 @@ use crate::report::{TraceRow, write_trace};
 
 /// The table of a table's columns, as docs/exports.md has it.
 fn described(table: Table) -> String {
-    let mut out = format!("### {}\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |\n", table.name());
+    let mut out =
+        format!("### {}\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |\n", table.name());
     for column in table.columns() {
         let kind = json!(column.kind);
         let (name, kind) = (column.name, kind.as_str().unwrap());
-        let _ = writeln!(out, "| `{name}` | {kind} | {} | {} |", column.unit, column.meaning.replace('|', "\\|"));
+        let _ =
+            writeln!(out, "| `{name}` | {kind} | {} | {} |", column.unit, column.meaning.replace('|', "\\|"));
     }
     out
 }
@@ -131,7 +133,8 @@ mod of_parquet {
             }
         }
         let about = file.metadata().file_metadata().key_value_metadata().unwrap().clone();
-        let said = about.iter().find(|kv| kv.key == "plimsoll_schema_version").and_then(|kv| kv.value.as_deref());
+        let said =
+            about.iter().find(|kv| kv.key == "plimsoll_schema_version").and_then(|kv| kv.value.as_deref());
         assert_eq!(said, Some(VERSION));
     }
 

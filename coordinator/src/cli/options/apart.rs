@@ -119,7 +119,13 @@ pub struct ExportOptions {
     pub run: String,
 
     /// Tables, separated by commas; docs/exports.md describes their columns
-    #[arg(long, value_name = "TABLES", value_delimiter = ',', default_value = "trials,traces", help_heading = "Output")]
+    #[arg(
+        long,
+        value_name = "TABLES",
+        value_delimiter = ',',
+        default_value = "trials,traces",
+        help_heading = "Output"
+    )]
     pub what: Vec<ExportTable>,
 
     /// How they are written

@@ -5,8 +5,8 @@ use std::path::Path;
 use common::ids::Nanos;
 use common::telemetry::Record;
 
-use super::{lines, write_page};
 use super::points::{Collector, Points, TrialPoints, percentiles, room};
+use super::{lines, write_page};
 use crate::analysis::each_request;
 use crate::kept::KeptTrial;
 use crate::out;
@@ -55,8 +55,10 @@ pub fn write_file(path: &Path, report: &Report, sources: Sources<'_>) -> Result<
 /// When what is stored cannot be read.
 pub fn gather(report: &Report, sources: Sources<'_>) -> Result<Points, SealError> {
     let limits = report.slos.each_request().map(|(metric, limit)| (metric.name(), limit.as_secs_f64()));
-    let mut points = Points { limits_seconds: limits.collect(), percentiles: percentiles(), ..Points::default() };
-    let boots: Result<Vec<_>, _> = (0..=sources.restarts).map(|boot| sources.run.telemetry_series_of(boot)).collect();
+    let mut points =
+        Points { limits_seconds: limits.collect(), percentiles: percentiles(), ..Points::default() };
+    let boots: Result<Vec<_>, _> =
+        (0..=sources.restarts).map(|boot| sources.run.telemetry_series_of(boot)).collect();
     let boots = boots.map_err(SealError::from)?;
     for (number, trial) in report.trials.iter().enumerate() {
         points.requests += trial.summary.requests;
@@ -67,7 +69,8 @@ pub fn gather(report: &Report, sources: Sources<'_>) -> Result<Points, SealError
         };
         // Without numbers its books do not hold: there is nothing to show.
         let Some(numbers) = &trial.summary.numbers else { continue };
-        let mut collector = Collector::new(trial.trial, trial.summary.requests, numbers.duration_seconds, room);
+        let mut collector =
+            Collector::new(trial.trial, trial.summary.requests, numbers.duration_seconds, room);
         each_request(sources.run, kept, sources.tokenizer, |agent, metrics, facts| {
             collector.take(agent, metrics, facts);
         })?;

@@ -98,7 +98,10 @@ mod tests {
 
     #[test]
     fn nothing_in_a_text_is_markup() {
-        assert_eq!(text("<b a=\"x\" b='y'>&amp;\u{0}\u{202e}"), "&lt;b a=&quot;x&quot; b=&#39;y&#39;&gt;&amp;amp;\u{fffd}\u{fffd}");
+        assert_eq!(
+            text("<b a=\"x\" b='y'>&amp;\u{0}\u{202e}"),
+            "&lt;b a=&quot;x&quot; b=&#39;y&#39;&gt;&amp;amp;\u{fffd}\u{fffd}"
+        );
     }
 
     #[test]
@@ -111,7 +114,9 @@ mod tests {
 
     #[test]
     fn base64_is_the_usual_one() {
-        for (bytes, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes.as_bytes()), expected);
         }
     }

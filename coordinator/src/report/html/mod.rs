@@ -46,7 +46,8 @@ const STYLE: &str = include_str!("page.css");
 /// As `out` does.
 pub fn write_page(out: &mut dyn Write, report: &Report, points: &Points) -> io::Result<()> {
     let styles = [assets::UPLOT_CSS, page::STYLE, STYLE].join("\n");
-    let scripts = format!("{}\n(() => {{\n\"use strict\";\n{}\n}})();\n", assets::UPLOT_JS, SCRIPTS.join("\n"));
+    let scripts =
+        format!("{}\n(() => {{\n\"use strict\";\n{}\n}})();\n", assets::UPLOT_JS, SCRIPTS.join("\n"));
     let (style, script) = (digest(&styles), digest(&scripts));
     write!(
         out,
@@ -73,7 +74,12 @@ fn body(report: &Report, points: &Points) -> String {
     out.push_str("<main>\n");
     out.push_str(&verdict::opening(report));
     out.push_str(&rates::table(report));
-    out.push_str(&section("over-rate", "Latency and goodput over the offered rate", LEAD_RATES, CHARTS_RATES));
+    out.push_str(&section(
+        "over-rate",
+        "Latency and goodput over the offered rate",
+        LEAD_RATES,
+        CHARTS_RATES,
+    ));
     out.push_str(&rates::losses(report));
     out.push_str(&trials::in_time(report, points));
     out.push_str(&section("distributions", "Distributions", LEAD_DISTRIBUTIONS, CHARTS_DISTRIBUTIONS));

@@ -213,9 +213,10 @@ impl Collector {
 
     /// What is shown of them.
     pub(super) fn finish(mut self) -> TrialPoints {
-        let of_stretches = self.kept.iter().flat_map(|kept| {
-            kept.extremes.iter().flatten().flatten().chain(&kept.failures).copied()
-        });
+        let of_stretches = self
+            .kept
+            .iter()
+            .flat_map(|kept| kept.extremes.iter().flatten().flatten().chain(&kept.failures).copied());
         let mut shown: Vec<Point> = self.every_nth.iter().copied().chain(of_stretches).collect();
         shown.sort_by_key(|p| (p.scheduled, p.index, p.agent));
         // Two traces of one arrival make a trial invalid; both are to be seen.

@@ -7,15 +7,19 @@ use common::knee::RateResult;
 
 use super::markup::{cell, long_cell, mark, section, table as markup_table, text};
 use super::verdict::{spoiled, used};
+use crate::report::Report;
 use crate::report::beside::{COLUMNS as ENERGY, significant};
 use crate::report::notes::{below, named};
 use crate::report::table::{HEADER, UNDEFINED, percent, row};
-use crate::report::Report;
 
 /// The table, and the notes that stand below it.
 pub(super) fn table(report: &Report) -> String {
-    let heads: Vec<String> = HEADER.iter().map(|head| head.replace("-\n", "").split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let heads: Vec<&str> = heads.iter().map(|head| if head == "validity" { "<validity" } else { head }).collect();
+    let heads: Vec<String> = HEADER
+        .iter()
+        .map(|head| head.replace("-\n", "").split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let heads: Vec<&str> =
+        heads.iter().map(|head| if head == "validity" { "<validity" } else { head }).collect();
     let knee = report.knee.bracket.pass.filter(|_| spoiled(report).is_none());
     let rows = report.rates.iter().map(|rate| {
         let cells = row(rate);
@@ -58,7 +62,12 @@ pub(super) fn losses(report: &Report) -> String {
     }
     let causes: BTreeSet<&String> = report.rates.iter().flat_map(|r| r.slo_lost_by_cause.keys()).collect();
     if causes.is_empty() {
-        return section("losses", "What attainment was lost to", "", "<p>Nothing: every request met every objective.</p>");
+        return section(
+            "losses",
+            "What attainment was lost to",
+            "",
+            "<p>Nothing: every request met every objective.</p>",
+        );
     }
     let mut heads = vec!["offered", "requests", "good"];
     heads.extend(causes.iter().map(|cause| cause.as_str()));
@@ -106,9 +115,14 @@ pub(super) fn energy(report: &Report) -> String {
     heads.extend(["<seen whole", "<validity"]);
     let rows = energy.rates.iter().map(|rate| {
         let mut out = cell(named(&rate.offered_rate));
-        let values = ENERGY.iter().map(|(_, value)| value(rate).map_or_else(|| UNDEFINED.to_owned(), significant));
+        let values =
+            ENERGY.iter().map(|(_, value)| value(rate).map_or_else(|| UNDEFINED.to_owned(), significant));
         out.extend(values.map(cell));
-        out += &if rate.complete { "<td class=\"left\">yes</td>".to_owned() } else { long_cell(format!("no: {}", rate.incomplete.join("; "))) };
+        out += &if rate.complete {
+            "<td class=\"left\">yes</td>".to_owned()
+        } else {
+            long_cell(format!("no: {}", rate.incomplete.join("; ")))
+        };
         let verdict = report.rates.iter().find(|r| r.offered_rate == rate.offered_rate);
         let _ = match verdict {
             Some(r) => write!(out, "<td class=\"left\">{} {}</td>", mark(r.verdicts.worst()), text(used(r))),

@@ -34,7 +34,11 @@ const LEAD: &str = "The same command with the same seed sends the same requests 
 /// A word as a shell takes it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 fn schedules(report: &Report) -> String {
@@ -78,12 +82,18 @@ pub(super) fn record(report: &Report) -> String {
         if rows.is_empty() {
             continue;
         }
-        let rows = rows.into_iter().map(|(key, value)| format!("<th scope=\"row\" class=\"left\">{}</th>{}", text(key), long_cell(value)));
+        let rows = rows.into_iter().map(|(key, value)| {
+            format!("<th scope=\"row\" class=\"left\">{}</th>{}", text(key), long_cell(value))
+        });
         let _ = write!(body, "<div class=\"part\"><h3>{title}</h3>{}</div>", table("pairs", &[], rows));
     }
     body.push_str("</div>");
     let whole = serde_json::to_string_pretty(&record).unwrap_or_default();
-    let _ = write!(body, "<details><summary>The whole record</summary><pre class=\"whole\">{}</pre></details>", text(whole));
+    let _ = write!(
+        body,
+        "<details><summary>The whole record</summary><pre class=\"whole\">{}</pre></details>",
+        text(whole)
+    );
     section("record", "Experiment record", "What somebody else needs to know to check this result.", &body)
 }
 
@@ -94,7 +104,8 @@ fn missing(record: &Value) -> String {
         (true, true) => "<p class=\"note ok\">Nothing that is asked for is missing.</p>".to_owned(),
         (true, false) => String::new(),
         _ => {
-            let items: String = missing.iter().map(|name| format!("<li><code>{}</code></li>", text(name))).collect();
+            let items: String =
+                missing.iter().map(|name| format!("<li><code>{}</code></li>", text(name))).collect();
             format!(
                 "<div class=\"note warn\"><b>Missing: {}.</b> Without these the result cannot be checked in full; give them with \
                  <code>--metadata</code>.<ul class=\"missing\">{items}</ul></div>",

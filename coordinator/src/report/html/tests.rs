@@ -29,7 +29,11 @@ fn inside<'a>(page: &'a str, begin: &str, end: &str) -> &'a str {
 fn sweep() -> Report {
     let mut fails = good(400);
     fails.iter_mut().take(40).for_each(|t| t.facts.outcome = failed(0).facts.outcome);
-    report(vec![trial(0, "4", 0, &good(400), &[]), trial(1, "8", 0, &fails, &[]), trial(2, "inf", 0, &good(3), &[])])
+    report(vec![
+        trial(0, "4", 0, &good(400), &[]),
+        trial(1, "8", 0, &fails, &[]),
+        trial(2, "inf", 0, &good(3), &[]),
+    ])
 }
 
 fn collected(trial: u32, traces: &[Trace], window: f64, room: usize) -> super::points::TrialPoints {
@@ -54,7 +58,8 @@ fn the_report_in_the_page_is_report_json() {
 fn a_row_of_the_page_is_the_row_of_the_table() {
     let report = sweep();
     let page = plain(&report);
-    let rows: Vec<&str> = inside(&page, "<table class=\"rates\">", "</table>").split("<tr>").skip(2).collect();
+    let rows: Vec<&str> =
+        inside(&page, "<table class=\"rates\">", "</table>").split("<tr>").skip(2).collect();
     assert_eq!(rows.len(), report.rates.len());
     for (shown, rate) in rows.iter().zip(&report.rates) {
         let cells: Vec<&str> = shown.split("<td").skip(1).map(|cell| inside(cell, ">", "</td>")).collect();
@@ -74,7 +79,9 @@ fn a_spoiled_run_opens_with_its_verdict_and_without_a_knee() {
     let only_late = report(vec![trial(0, "4", 0, &good(400), &late)]);
     // Of two valid repeats the knee would be known; a trial that stands and is invalid makes the run invalid.
     let one_invalid = report(vec![trial(0, "4", 0, &good(400), &[]), trial(1, "4", 1, &good(400), &invalid)]);
-    for (report, verdict, why) in [(only_late, "late", "its sends were 7 ms late"), (one_invalid, "invalid", "it is gone")] {
+    for (report, verdict, why) in
+        [(only_late, "late", "its sends were 7 ms late"), (one_invalid, "invalid", "it is gone")]
+    {
         let page = plain(&report);
         let opening = inside(&page, "<section id=\"verdict\">", "</section>");
         assert!(opening.contains(&format!("This run is {verdict}")) && opening.contains(why), "{opening}");
@@ -85,7 +92,8 @@ fn a_spoiled_run_opens_with_its_verdict_and_without_a_knee() {
         assert!(at < table, "the verdict comes first");
     }
     // A trial that was sent again, and is valid then, spoils nothing.
-    let again = crate::report::TrialReport { rerun_of: Some(TrialId(0)), ..trial(1, "4", 0, &good(400), &[]) };
+    let again =
+        crate::report::TrialReport { rerun_of: Some(TrialId(0)), ..trial(1, "4", 0, &good(400), &[]) };
     let mended = report(vec![trial(0, "4", 0, &good(400), &invalid), again]);
     let opening = plain(&mended);
     assert!(opening.contains("id=\"knee-text\"") && opening.contains("1 of 2 trials do not count"));
@@ -105,7 +113,13 @@ fn what_engines_and_users_say_is_text() {
     });
     let mut points = Points::default();
     let mut shown = collected(0, &good(4), 1.0, 100);
-    shown.lines = vec![super::lines::Line { what: "power_watts", of: hostile.into(), seconds: vec![1.0], values: vec![1.0], samples: 1 }];
+    shown.lines = vec![super::lines::Line {
+        what: "power_watts",
+        of: hostile.into(),
+        seconds: vec![1.0],
+        values: vec![1.0],
+        samples: 1,
+    }];
     points.trials.push(shown);
     let page = page(&report, &points);
     assert_eq!(page.matches("<script").count(), 3, "two of data and one of code");
@@ -149,8 +163,14 @@ fn a_hundred_thousand_requests_fit_and_the_extremes_are_among_them() {
     assert_eq!(kinds["reset"].iter().sum::<u64>(), 1);
     // Distributions are over all of them, and the page agrees with the report.
     let ttft = &report.trials[0].summary.numbers.as_ref().unwrap().latency_seconds.ttft;
-    let at = |p: f64| shown.distributions_seconds["ttft"][super::points::percentiles().iter().position(|q| *q == p).unwrap()];
-    assert_eq!([Some(at(50.0)), Some(at(90.0)), Some(at(99.0)), Some(at(100.0))], [ttft.p50, ttft.p90, ttft.p99, ttft.max]);
+    let at = |p: f64| {
+        shown.distributions_seconds["ttft"]
+            [super::points::percentiles().iter().position(|q| *q == p).unwrap()]
+    };
+    assert_eq!(
+        [Some(at(50.0)), Some(at(90.0)), Some(at(99.0)), Some(at(100.0))],
+        [ttft.p50, ttft.p90, ttft.p99, ttft.max]
+    );
     assert_eq!(shown.samples["ttft"], ttft.n);
     let points = Points { requests: n, shown: count, trials: vec![shown], ..Points::default() };
     let page = page(&report, &points);

@@ -19,7 +19,12 @@ const TRIAL_ROWS: usize = 1_000;
 /// The place of the charts over a trial's time.
 pub(super) fn in_time(report: &Report, points: &Points) -> String {
     if points.trials.is_empty() {
-        return section("in-time", "A trial in time", "", "<p class=\"note\">No trial has numbers to show.</p>");
+        return section(
+            "in-time",
+            "A trial in time",
+            "",
+            "<p class=\"note\">No trial has numbers to show.</p>",
+        );
     }
     let options: String = points
         .trials
@@ -42,21 +47,39 @@ const LEAD_TIME: &str = "Each point is a request, where it was scheduled. Point 
 
 fn title(trial: &TrialReport) -> String {
     let again = trial.rerun_of.map_or_else(String::new, |of| format!(", trial {of} again"));
-    format!("{}: {}, repeat {}{again} – {}", trial.trial, named(&trial.rate.to_string()), trial.repeat, trial.summary.validity.verdict)
+    format!(
+        "{}: {}, repeat {}{again} – {}",
+        trial.trial,
+        named(&trial.rate.to_string()),
+        trial.repeat,
+        trial.summary.validity.verdict
+    )
 }
 
 /// What each agent carried, and how it fared.
 pub(super) fn agents(report: &Report) -> String {
     let heads = [
-        "trial", "<agent", "requests", "share %", "failed", "dispatch lateness p50 ms", "p99 ms", "read lateness p99 ms", "clock offset ms", "± ms",
-        "CPU pressure s", "lost", "<validity of the trial",
+        "trial",
+        "<agent",
+        "requests",
+        "share %",
+        "failed",
+        "dispatch lateness p50 ms",
+        "p99 ms",
+        "read lateness p99 ms",
+        "clock offset ms",
+        "± ms",
+        "CPU pressure s",
+        "lost",
+        "<validity of the trial",
     ];
     let all: Vec<(&TrialReport, &AgentSummary)> =
         report.trials.iter().flat_map(|t| t.summary.agents.iter().map(move |a| (t, a))).collect();
     let rows = all.iter().take(AGENT_ROWS).map(|(trial, agent)| agent_row(trial, agent));
     let mut body = table("agents", &heads, rows);
     if all.len() > AGENT_ROWS {
-        let _ = write!(body, "<p class=\"note\">{} more rows are in report.json.</p>", all.len() - AGENT_ROWS);
+        let _ =
+            write!(body, "<p class=\"note\">{} more rows are in report.json.</p>", all.len() - AGENT_ROWS);
     }
     section("agents", "Agents", "Who sent how much, how punctually, and how well its clock is known.", &body)
 }
@@ -87,11 +110,28 @@ fn thin(distribution: &Distribution) -> &'static str {
 
 /// Every trial with its verdict and all of its reasons.
 pub(super) fn all(report: &Report) -> String {
-    let heads = ["trial", "offered", "repeat", "<validity", "requests", "failed", "achieved /s", "goodput /s", "attainment %", "TTFT p99 ms", "TPOT p99 ms", "<why"];
+    let heads = [
+        "trial",
+        "offered",
+        "repeat",
+        "<validity",
+        "requests",
+        "failed",
+        "achieved /s",
+        "goodput /s",
+        "attainment %",
+        "TTFT p99 ms",
+        "TPOT p99 ms",
+        "<why",
+    ];
     let rows = report.trials.iter().take(TRIAL_ROWS).map(trial_row);
     let mut body = table("trials", &heads, rows);
     if report.trials.len() > TRIAL_ROWS {
-        let _ = write!(body, "<p class=\"note\">{} more are in report.json.</p>", report.trials.len() - TRIAL_ROWS);
+        let _ = write!(
+            body,
+            "<p class=\"note\">{} more are in report.json.</p>",
+            report.trials.len() - TRIAL_ROWS
+        );
     }
     section("trials", "Every trial", "In the order in which they were sent.", &body)
 }
@@ -99,7 +139,8 @@ pub(super) fn all(report: &Report) -> String {
 fn trial_row(trial: &TrialReport) -> String {
     let summary = &trial.summary;
     let numbers = summary.numbers.as_ref();
-    let shown = |value: Option<f64>, scale: f64| value.map_or_else(|| UNDEFINED.to_owned(), |v| number(v * scale));
+    let shown =
+        |value: Option<f64>, scale: f64| value.map_or_else(|| UNDEFINED.to_owned(), |v| number(v * scale));
     let p99 = |distribution: Option<&Distribution>| {
         shown(distribution.and_then(|d| d.p99), 1e3) + distribution.map_or("", thin)
     };

@@ -33,10 +33,11 @@ pub(super) fn head(report: &Report) -> String {
         Some(revision) => format!("{name} {revision}"),
         None => name,
     });
-    let hardware = said(&record["hardware"]["gpu"]).map(|gpu| match record["hardware"]["gpu_count"].as_u64() {
-        Some(n) if n > 1 => format!("{n} × {gpu}"),
-        _ => gpu,
-    });
+    let hardware =
+        said(&record["hardware"]["gpu"]).map(|gpu| match record["hardware"]["gpu_count"].as_u64() {
+            Some(n) if n > 1 => format!("{n} × {gpu}"),
+            _ => gpu,
+        });
     let facts = [
         ("engine", engine),
         ("model", said(&record["model"]["name"])),
@@ -47,7 +48,10 @@ pub(super) fn head(report: &Report) -> String {
         .into_iter()
         .map(|(name, value)| {
             let class = if value.is_some() { "" } else { " class=\"unknown\"" };
-            format!("<div><dt>{name}</dt><dd{class}>{}</dd></div>", text(value.unwrap_or_else(|| "not recorded".into())))
+            format!(
+                "<div><dt>{name}</dt><dd{class}>{}</dd></div>",
+                text(value.unwrap_or_else(|| "not recorded".into()))
+            )
         })
         .collect();
     format!(
@@ -79,8 +83,12 @@ pub(super) fn opening(report: &Report) -> String {
 
 fn spoiled_opening(report: &Report, verdict: Verdict, out: &mut String) {
     let means = match verdict {
-        Verdict::Invalid => "The measurement broke down: no knee is read off it, and no number below is a result.",
-        Verdict::Late => "The load generator was late: what it sent was not the load that was asked for. No knee is read off it.",
+        Verdict::Invalid => {
+            "The measurement broke down: no knee is read off it, and no number below is a result."
+        }
+        Verdict::Late => {
+            "The load generator was late: what it sent was not the load that was asked for. No knee is read off it."
+        }
         _ => "Something outside the generator and the engine interfered. No knee is read off it.",
     };
     let _ = write!(
@@ -124,8 +132,12 @@ fn headline(report: &Report) -> String {
     let (pass, fail) = (report.knee.bracket.pass, report.knee.bracket.fail);
     let rate = |rate: Option<f64>| rate.map_or_else(|| UNDEFINED.to_owned(), |r| r.to_string());
     let (label, big) = match report.knee.case {
-        KneeCase::Bracket => ("Plimsoll line", format!("{}<small> to {} requests/s</small>", rate(pass), rate(fail))),
-        KneeCase::AtOrAboveHighest => ("Plimsoll line", format!("≥ {}<small> requests/s</small>", rate(pass))),
+        KneeCase::Bracket => {
+            ("Plimsoll line", format!("{}<small> to {} requests/s</small>", rate(pass), rate(fail)))
+        }
+        KneeCase::AtOrAboveHighest => {
+            ("Plimsoll line", format!("≥ {}<small> requests/s</small>", rate(pass)))
+        }
         KneeCase::BelowLowest => ("Plimsoll line", format!("&lt; {}<small> requests/s</small>", rate(fail))),
         KneeCase::NoSlo => ("No objective", "No knee<small> without an SLO</small>".to_owned()),
         KneeCase::NoRate => ("No finite rate", "No knee<small> without a finite rate</small>".to_owned()),
@@ -133,7 +145,11 @@ fn headline(report: &Report) -> String {
     };
     let objective = match report.slos.is_empty() {
         true => String::new(),
-        false => format!("<p class=\"under\">at SLO <b>{}</b> for {} of requests</p>", text(&report.slos), text(report.target)),
+        false => format!(
+            "<p class=\"under\">at SLO <b>{}</b> for {} of requests</p>",
+            text(&report.slos),
+            text(report.target)
+        ),
     };
     let all = report.trials.len();
     let valid = report.trials.iter().filter(|t| t.summary.validity.is_valid()).count();
@@ -156,7 +172,10 @@ fn doubtful(report: &Report, out: &mut String) {
         return;
     }
     let (n, all) = (doubtful, report.trials.len());
-    let _ = write!(out, "<p class=\"note warn\">{n} of {all} trials do not count: rates are decided by their valid trials alone.</p>");
+    let _ = write!(
+        out,
+        "<p class=\"note warn\">{n} of {all} trials do not count: rates are decided by their valid trials alone.</p>"
+    );
     reasons(report, out);
 }
 
@@ -182,9 +201,10 @@ fn tiles(report: &Report) -> String {
     };
     let attainment = match (rate.slo_attainment, rate.slo_attainment_interval) {
         (None, _) => (UNDEFINED.to_owned(), "no objective".to_owned()),
-        (Some(a), Interval::Known { low, high, .. }) => {
-            (format!("{}<small> %</small>", percent(a)), format!("95% interval {} to {}", percent(low), percent_up(high)))
-        }
+        (Some(a), Interval::Known { low, high, .. }) => (
+            format!("{}<small> %</small>", percent(a)),
+            format!("95% interval {} to {}", percent(low), percent_up(high)),
+        ),
         (Some(a), Interval::None { reason, .. }) => {
             (format!("{}<small> %</small>", percent(a)), format!("no interval ({reason})"))
         }
@@ -205,11 +225,14 @@ fn tiles(report: &Report) -> String {
         text(used(rate))
     );
     for (name, (value, under)) in tiles {
-        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd><dd class=\"soft\">{}</dd></div>", text(under));
+        let _ =
+            write!(out, "<div><dt>{name}</dt><dd>{value}</dd><dd class=\"soft\">{}</dd></div>", text(under));
     }
     out.push_str("</dl>");
     if [&l.ttft, &l.tpot, &l.e2e].into_iter().any(|pair| !thin(pair).is_empty()) {
-        out.push_str("<p class=\"note\">* fewer than 368 samples in a trial: this p99 is an indication only.</p>");
+        out.push_str(
+            "<p class=\"note\">* fewer than 368 samples in a trial: this p99 is an indication only.</p>",
+        );
     }
     out
 }
