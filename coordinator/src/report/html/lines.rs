@@ -29,10 +29,13 @@ pub(super) struct Line {
     pub(super) samples: usize,
 }
 
+/// What a line is of, whose it is, and its points.
+type Found = (&'static str, String, Vec<(f64, f64)>);
+
 /// The lines of what an agent recorded; `records` with their time after the trial's start, in any order.
 pub(super) fn lines(agent: &AgentName, records: &[(Option<f64>, Record)]) -> Vec<Line> {
     let mut gpus: &[GpuInfo] = &[];
-    let mut found: Vec<(&'static str, String, Vec<(f64, f64)>)> = Vec::new();
+    let mut found: Vec<Found> = Vec::new();
     let mut add = |what: &'static str, of: String, at: f64, value: Option<f64>| {
         let Some(value) = value.filter(|v| v.is_finite()) else { return };
         match found.iter_mut().find(|(w, o, _)| *w == what && *o == of) {
@@ -61,7 +64,7 @@ pub(super) fn lines(agent: &AgentName, records: &[(Option<f64>, Record)]) -> Vec
             _ => {}
         }
     }
-    let line = |(what, of, mut points): (&'static str, String, Vec<(f64, f64)>)| {
+    let line = |(what, of, mut points): Found| {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let samples = points.len();
         let (seconds, values) = points.into_iter().unzip();

@@ -60,9 +60,9 @@ pub fn write_page(out: &mut dyn Write, report: &Report, points: &Points) -> io::
         text(&report.run_id)
     )?;
     out.write_all(body(report, points).as_bytes())?;
-    write!(out, "<script type=\"application/json\" id=\"report\">{}</script>\n", json(&document(report))?)?;
-    write!(out, "<script type=\"application/json\" id=\"points\">{}</script>\n", json(points)?)?;
-    write!(out, "<script>{scripts}</script>\n</body>\n</html>\n")
+    writeln!(out, "<script type=\"application/json\" id=\"report\">{}</script>", json(&document(report))?)?;
+    writeln!(out, "<script type=\"application/json\" id=\"points\">{}</script>", json(points)?)?;
+    writeln!(out, "<script>{scripts}</script>\n</body>\n</html>")
 }
 
 fn digest(content: &str) -> String {
