@@ -199,7 +199,7 @@ pub fn each_request(
 ) -> Result<(), SealError> {
     let number = trial.planned.trial;
     let mut counting = Counting { run, trial, selection: None };
-    let reading = Reading { trial: number, tokenizer, lines: false };
+    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false };
     let blocks = run.trial_blocks(number, trial.epoch)?;
     reading.all(blocks, aside::threads(), |block| {
         for row in &block.rows {
@@ -225,7 +225,7 @@ pub fn each_line(
 ) -> std::io::Result<()> {
     let number = trial.planned.trial;
     let mut counting = Counting { run, trial, selection: None };
-    let reading = Reading { trial: number, tokenizer, lines: true };
+    let reading = Reading { trial: number, tokenizer, lines: true, gaps: false };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(std::io::Error::other)?;
     let taken = reading.all(blocks, aside::threads(), |block| {
         let mut next = 0;
