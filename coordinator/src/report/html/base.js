@@ -79,6 +79,16 @@ function marker(ctx, shape, x, y, size, stroke, hollow) {
   ctx.stroke();
 }
 
+// Words on a chart, kept readable over its lines.
+function label(ctx, text, x, y, name) {
+  ctx.lineJoin = "round";
+  ctx.lineWidth = 3 * devicePixelRatio;
+  ctx.strokeStyle = colour("card");
+  ctx.strokeText(text, x, y);
+  ctx.fillStyle = colour(name);
+  ctx.fillText(text, x, y);
+}
+
 const charts = [];
 
 // A chart with its title and keys. `draw` makes its uPlot for a width, and again when width or theme change.
@@ -139,6 +149,22 @@ function axis(label, more) {
     values: (u, splits) => splits.map(tick),
   }, more);
 }
+// Bounds of a logarithmic scale: 1, 2 or 5 of a decade, for its ticks are counted from the lower one.
+function logRange(min, max) {
+  const round = (v, up) => {
+    const decade = 10 ** Math.floor(Math.log10(v));
+    const steps = up ? [1, 2, 5, 10] : [10, 5, 2, 1];
+    return decade * steps.find((n) => (up ? n * decade >= v * 0.999999 : n * decade <= v * 1.000001));
+  };
+  return [round(min / 1.15, false), round(max * 1.15, true)];
+}
+
+// Of a logarithmic axis 1, 2 and 5 of each decade.
+function roundTick(v) {
+  const leading = v / 10 ** Math.floor(Math.log10(v) + 1e-9);
+  return [1, 2, 5].some((n) => Math.abs(leading - n) < 1e-6) ? v : null;
+}
+
 const below = (label, more) => axis(label, Object.assign({ size: 34 }, more));
 
 // A box that follows the pointer with what `say` gives for the index under it.

@@ -45,10 +45,10 @@ function distributionCharts() {
     return new uPlot({
       width, height: 320, legend: { show: false }, padding: [14, 18, 0, 0],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
-      scales: { x: { time: false, ori: 1, dir: 1, range: [0, 100] }, y: { ori: 0, dir: 1, distr: log ? 3 : 1, range: log ? undefined : (u, min, max) => [0, max * 1.05] } },
+      scales: { x: { time: false, ori: 1, dir: 1, range: [0, 100] }, y: { ori: 0, dir: 1, distr: log ? 3 : 1, range: (u, min, max) => (log ? logRange(min, max) : [0, max * 1.05]) } },
       axes: [
         axis("% of successes", { side: 3, scale: "x" }),
-        below(metrics.find((m) => m[0] === metric)[1] + ", ms" + (log ? " (logarithmic)" : ""), { side: 2, scale: "y" }),
+        below(metrics.find((m) => m[0] === metric)[1] + ", ms" + (log ? " (logarithmic)" : ""), { side: 2, scale: "y", ...(log ? { filter: (u, splits) => splits.map(roundTick) } : {}) }),
       ],
       series: [{}, ...lines],
       hooks: { draw: [(u) => {
@@ -64,9 +64,9 @@ function distributionCharts() {
         ctx.lineTo(x, bbox.top + bbox.height);
         ctx.stroke();
         ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-        ctx.fillStyle = colour("ink");
+        ctx.setLineDash([]);
         ctx.textAlign = "right";
-        ctx.fillText(`SLO ${time(limit)}`, x - 5 * devicePixelRatio, bbox.top + 14 * devicePixelRatio);
+        label(ctx, `SLO ${time(limit)}`, x - 5 * devicePixelRatio, bbox.top + 14 * devicePixelRatio, "ink");
         ctx.restore();
       }] },
       plugins: [hover(say)],

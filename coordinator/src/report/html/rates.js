@@ -18,32 +18,33 @@ function validityOf(rate) {
 
 const rateName = (rate) => (rate.offered_rate.startsWith("closed") ? rate.offered_rate + " workers" : rate.offered_rate + " requests/s");
 
-// Where the knee lies: the rate that passes, the one that fails, and what is between them.
-function drawKnee(u) {
+// Where the knee lies: the rate that passes, the one that fails, and what is between them; its words come last, over all.
+function drawKnee(u, words) {
   const { ctx, bbox } = u;
   const at = (rate) => (rate === null ? null : Math.round(u.valToPos(rate, "x", true)));
   const [pass, fail] = [at(knee.pass), at(knee.fail)];
   ctx.save();
-  if (pass !== null && fail !== null) {
+  if (!words && pass !== null && fail !== null) {
     ctx.fillStyle = faded("green", 0.09);
     ctx.fillRect(pass, bbox.top, fail - pass, bbox.height);
   }
   const line = (x, name, text, dash, align) => {
     if (x === null) return;
-    ctx.beginPath();
-    ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
-    ctx.lineWidth = 1.5 * devicePixelRatio;
-    ctx.strokeStyle = colour(name);
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
-    ctx.stroke();
-    ctx.setLineDash([]);
+    if (!words) {
+      ctx.beginPath();
+      ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
+      ctx.lineWidth = 1.5 * devicePixelRatio;
+      ctx.strokeStyle = colour(name);
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      return;
+    }
     ctx.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;
-    ctx.fillStyle = colour(name);
     const wide = ctx.measureText(text).width + 6 * devicePixelRatio;
     const turn = align === "right" ? x - wide < bbox.left : x + wide > bbox.left + bbox.width;
     ctx.textAlign = turn === (align === "right") ? "left" : "right";
-    ctx.fillText(text, x + (ctx.textAlign === "left" ? 4 : -4) * devicePixelRatio, bbox.top + bbox.height - 6 * devicePixelRatio);
+    label(ctx, text, x + (ctx.textAlign === "left" ? 4 : -4) * devicePixelRatio, bbox.top + bbox.height - 6 * devicePixelRatio, name);
   };
   line(pass, "green", "meets SLO", [], "right");
   line(fail, "red", "misses", [4, 4], "left");
@@ -63,9 +64,9 @@ function drawLimit(u, value, text, under) {
   ctx.lineTo(bbox.left + bbox.width, y);
   ctx.stroke();
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-  ctx.fillStyle = colour("ink");
+  ctx.setLineDash([]);
   ctx.textAlign = "left";
-  ctx.fillText(text, bbox.left + 5 * devicePixelRatio, y + (under ? 14 : -5) * devicePixelRatio);
+  label(ctx, text, bbox.left + 5 * devicePixelRatio, y + (under ? 14 : -5) * devicePixelRatio, "ink");
   ctx.restore();
 }
 
@@ -79,12 +80,6 @@ function rateSplits(u) {
     last = at;
     return true;
   });
-}
-
-// Of a logarithmic axis 1, 2 and 5 of each decade.
-function roundTick(v) {
-  const leading = v / 10 ** Math.floor(Math.log10(v) + 1e-9);
-  return [1, 2, 5].some((n) => Math.abs(leading - n) < 1e-6) ? v : null;
 }
 
 // A line a series: { text, colour, dash, shape, spread: rate → {median, min, max} or null }.
@@ -115,7 +110,7 @@ function rateChart(title, unit, scale, series, options) {
       bands.push({ series: [3 * i + 2, 3 * i + 1], fill: faded(s.colour, Number(colour("band"))) });
     });
     const range = options.range || ((u, min, max) => {
-      if (log) return [min / 1.4, max * 1.6];
+      if (log) return logRange(min, max);
       return [0, Math.max(max * 1.1, (options.atLeast || 0) * 1.1)];
     });
     const say = (u, idx) => {
@@ -149,8 +144,8 @@ function rateChart(title, unit, scale, series, options) {
       axes: [below(rateLabel, { splits: rateSplits }), axis(null, log ? { filter: (u, splits) => splits.map(roundTick) } : {})],
       series: lines, bands,
       hooks: {
-        drawClear: [drawKnee],
-        draw: [(u) => { if (options.lines) options.lines(u); markers(u); }],
+        drawClear: [(u) => drawKnee(u, false)],
+        draw: [(u) => { if (options.lines) options.lines(u); markers(u); drawKnee(u, true); }],
       },
       plugins: [hover(say)],
     }, data, place);
@@ -187,8 +182,10 @@ function latencyCharts() {
 function goodputCharts() {
   const one = (v) => (v === null || v === undefined ? null : v);
   const most = closed ? 0 : Math.max(...rateX, 0);
-  rateChart("Offered, achieved, goodput", "/s", 1, [
-    { text: "achieved", colour: "blue", dash: [7, 4], shape: "square", spread: (r) => one(r.achieved_rate_per_second) || one(r.request_throughput_per_second) },
+  rateChart(closed ? "Throughput and goodput" : "Offered, achieved, goodput", "/s", 1, [
+    closed
+      ? { text: "request throughput", colour: "blue", dash: [7, 4], shape: "square", spread: (r) => one(r.request_throughput_per_second) }
+      : { text: "achieved", colour: "blue", dash: [7, 4], shape: "square", spread: (r) => one(r.achieved_rate_per_second) },
     { text: "goodput", colour: "green", dash: [], shape: "circle", spread: (r) => one(r.goodput_requests_per_second) },
   ], {
     atLeast: most,

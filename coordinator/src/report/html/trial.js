@@ -51,7 +51,7 @@ function scatter(parent, shown) {
   const log = seen.length > 0 && Math.max(...seen) / Math.min(...seen) > 50;
   const agents = shown.agents.map((name, i) => ({ text: name, colour: COLOURS[i % COLOURS.length], shape: SHAPES[i % SHAPES.length], bare: true }));
   const failed = c.outcome.some((o) => o !== success);
-  const keys = [...agents.slice(0, 12), ...(failed ? [{ text: "failed" + (shownMetric === "e2e" ? "" : " (at the upper edge: no " + shownMetric.toUpperCase() + ")"), colour: "red", shape: "cross" }] : [])];
+  const keys = [...agents.slice(0, 12), ...(failed ? [{ text: "failed" + (shownMetric === "e2e" ? "" : " (at the upper edge)"), colour: "red", shape: "cross" }] : [])];
   const name = METRICS.find((m) => m[0] === shownMetric)[1];
   const x = c.scheduled_ns.map((ns) => ns / 1e9);
   const placed = values.map((v, i) => (c.outcome[i] === success || shownMetric === "e2e" ? v : null));
@@ -106,7 +106,7 @@ function scatter(parent, shown) {
     const all = placed.map((v) => (v === null || (log && v <= 0) ? null : v * 1e3));
     return new uPlot({
       width, height: 300, legend: { show: false }, padding: [14, 10, 0, 0], cursor: timeCursor(),
-      scales: { x: timeScale(shown), y: { distr: log ? 3 : 1, range: (u, min, max) => (log ? [min / 1.3, max * 1.5] : [0, (max || 1) * 1.08]) } },
+      scales: { x: timeScale(shown), y: { distr: log ? 3 : 1, range: (u, min, max) => (log ? logRange(min, max) : [0, (max || 1) * 1.08]) } },
       axes: [below("scheduled, seconds after the trial's start"), axis(null, log ? { filter: (u, splits) => splits.map(roundTick) } : {})],
       series: [{}, { stroke: "transparent", points: { show: false }, paths: () => null }],
       hooks: { ...timeHooks(shown), draw: [draw] }, plugins: [hover(say)],
