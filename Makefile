@@ -25,8 +25,9 @@ KILLS ?= 10
 SEED ?= 1
 JOBS ?= 3
 REAL_ENGINE_DIR := $(CURDIR)/.real-engine
+EXPORT_READERS_DIR := $(CURDIR)/.export-readers
 
-.PHONY: help setup setup-build setup-python build install demo test real-engine test-engines cluster-test cluster-short sim-build sim sim-short fuzz bench bench-quick bench-peers peers-setup test-scripts lint layout deny ci clean
+.PHONY: help setup setup-build setup-python build install demo test real-engine export-readers pictures test-engines cluster-test cluster-short sim-build sim sim-short fuzz bench bench-quick bench-peers peers-setup test-scripts lint layout deny ci clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -54,9 +55,10 @@ demo: build ## sweep a simulated engine on this machine and find its knee (about
 	@DEMO_BIN="$(TARGET_DIR)/debug" .ci/demo.sh
 
 # The end-to-end tests run the binaries beside each other, so those are built first.
-test: setup $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, with the real llama.cpp (REAL_ENGINE=0: without)
+test: setup export-readers $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, with the real llama.cpp (REAL_ENGINE=0: without)
 	@$(if $(filter 1,$(REAL_ENGINE)),,printf 'the tests against the real engine are left out (REAL_ENGINE=0)\n')
-	$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
+	PLIMSOLL_EXPORT_READERS="$(EXPORT_READERS_DIR)" PLIMSOLL_CHROMIUM="$$(.ci/setup.sh chromium)" \
+		$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
 	$(CARGO) test --doc --workspace --locked
 	@$(MAKE) --no-print-directory test-scripts
 
@@ -68,6 +70,12 @@ proofs: setup-build ## hold the statistics against known queues, 1,000 seeds, an
 
 real-engine: setup-python ## set up llama.cpp and tiny models for the tests, in .real-engine/
 	@tests/real_engine/setup.sh
+
+export-readers: setup-python ## install what reads an export (DuckDB, pandas, polars) for its test, in .export-readers/
+	@tests/exports/setup.sh
+
+pictures: build ## make the pictures of the docs from a run against the simulated engine (needs Chromium, 2 minutes)
+	@PICTURES_BIN="$(TARGET_DIR)/debug" docs/pictures/make.sh
 
 test-engines: setup-build real-engine build ## a real vLLM and SGLang on the CPU, and a trained model: launched, swept, killed (7 GB, 20 minutes)
 	@tests/real_engine/cpu_engines.sh
@@ -134,4 +142,4 @@ ci: ## everything that must pass: setup, lint, tests, demo, with the time of eac
 
 clean: ## remove what was built or installed here; results in plimsoll-data stay
 	$(CARGO) clean
-	rm -rf .real-engine .bench-peers .web-assets
+	rm -rf .real-engine .bench-peers .web-assets .export-readers

@@ -75,8 +75,9 @@ EXTERNAL = {
     | DEV_TOOLS,
     "coordinator": set(
         "axum bytes clap comfy-table crc32c futures-core futures-util hdrhistogram http humantime indicatif jiff"
-        " reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
-    )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why
+        " parquet reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
+    )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why; parquet: the format that
+    # analysis tools read fastest, and its pages are no thing to write by hand
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM
@@ -232,7 +233,7 @@ TEXTS = (
 LONG_FILE = 500
 
 # Not text to read, however they end up in the listing.
-SKIPPED_FOLDERS = frozenset([".git", "target", ".real-engine", "plimsoll-data", "plimsoll-spool", "__pycache__"])
+SKIPPED_FOLDERS = frozenset([".git", "target", ".real-engine", ".export-readers", "plimsoll-data", "plimsoll-spool", "__pycache__"])
 LARGEST_TEXT = 2_000_000
 
 

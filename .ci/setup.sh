@@ -4,6 +4,7 @@
 #   setup.sh build   what compiling needs (make build, make demo)
 #   setup.sh python  what the real engine's set-up needs (make real-engine)
 #   setup.sh all     all of that, and what the tests and lints need
+#   setup.sh chromium  only says which browser the tests take
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -80,6 +81,16 @@ require_web_assets() {
   .ci/web_assets.sh
 }
 
+# The names that its packages give it.
+chromium() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome
+}
+
+# Tests open the pages in it.
+require_chromium() {
+  chromium >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
+}
+
 require_component() {
   local component=$1
   cargo "${component#rust}" --version >/dev/null 2>&1 && return
@@ -108,9 +119,13 @@ all)
   require_web_assets
   require_python
   require_openssl
+  require_chromium
   require_component rustfmt
   require_component clippy
   require_nextest
   ;;
-*) fail "usage: setup.sh [build|python|all]" ;;
+chromium)
+  chromium || fail "no Chromium; run: .ci/setup.sh all"
+  ;;
+*) fail "usage: setup.sh [build|python|all|chromium]" ;;
 esac

@@ -7,6 +7,8 @@ mod tests;
 use std::io::Write;
 use std::path::Path;
 
+use common::ids::AgentName;
+use common::metrics::RequestMetrics;
 use common::plan::ArrivalPlan;
 use common::slo::{SloMetric, SloSet};
 use common::summary::{Gaps, Summariser, TrialInput};
@@ -181,6 +183,77 @@ impl Uncounted {
             let (number, n) = (trial.planned.trial, self.traces);
             tracing::warn!("trial {number}: the tokenizer cannot count the text of {n} requests: {why}");
         }
+    }
+}
+
+/// Gives `take` each request of a sealed trial that counts, as [`analyse`] sees it with the same `tokenizer`: its agent, its
+/// metrics and its facts. It waits for the disk.
+///
+/// # Errors
+/// When the stored traces cannot be read.
+pub fn each_request(
+    run: &RunStore,
+    trial: &KeptTrial,
+    tokenizer: Option<&Retokenizer>,
+    mut take: impl FnMut(&AgentName, &RequestMetrics, &Facts),
+) -> Result<(), SealError> {
+    let number = trial.planned.trial;
+    let mut counting = Counting { run, trial, selection: None };
+    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false };
+    let blocks = run.trial_blocks(number, trial.epoch)?;
+    reading.all(blocks, aside::threads(), |block| {
+        for row in &block.rows {
+            if counting.counts(&row.facts)? {
+                take(&block.agent, &row.metrics, &row.facts);
+            }
+        }
+        Ok::<_, SealError>(())
+    })?;
+    Ok(())
+}
+
+/// Gives `take` the line of `traces.jsonl` of each request of a sealed trial that counts, with its line end, as [`analyse`]
+/// writes it with the same `tokenizer`. It waits for the disk.
+///
+/// # Errors
+/// When the stored traces cannot be read, and what `take` gives.
+pub fn each_line(
+    run: &RunStore,
+    trial: &KeptTrial,
+    tokenizer: Option<&Retokenizer>,
+    take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let number = trial.planned.trial;
+    let mut counting = Counting { run, trial, selection: None };
+    let reading = Reading { trial: number, tokenizer, lines: true, gaps: false };
+    let blocks = run.trial_blocks(number, trial.epoch).map_err(std::io::Error::other)?;
+    let taken = reading.all(blocks, aside::threads(), |block| {
+        let mut next = 0;
+        for row in &block.rows {
+            let line = next..next + row.line;
+            next = line.end;
+            if counting.counts(&row.facts).map_err(LineError::Seal)? {
+                take(block.lines.get(line).unwrap_or_default()).map_err(LineError::Take)?;
+            }
+        }
+        Ok::<_, LineError>(())
+    });
+    match taken {
+        Ok(_) => Ok(()),
+        Err(LineError::Take(e)) => Err(e),
+        Err(LineError::Seal(e)) => Err(std::io::Error::other(e)),
+    }
+}
+
+/// What ends [`each_line`].
+enum LineError {
+    Seal(SealError),
+    Take(std::io::Error),
+}
+
+impl From<SealError> for LineError {
+    fn from(e: SealError) -> Self {
+        Self::Seal(e)
     }
 }
 

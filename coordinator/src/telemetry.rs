@@ -167,6 +167,29 @@ fn parted(record: &Record) -> serde_json::Result<(String, Map<String, Value>)> {
 /// # Errors
 /// When it cannot be written.
 pub fn export(series: &[AgentSeries], trials: &[&KeptTrial], out: &mut dyn Write) -> std::io::Result<()> {
+    placed_lines(series, trials, |line| {
+        serde_json::to_writer(&mut *out, line)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Gives `take` each of those lines, as a value that it may add to.
+///
+/// # Errors
+/// Those of `take`.
+pub(crate) fn each_line(
+    series: &[AgentSeries],
+    trials: &[&KeptTrial],
+    mut take: impl FnMut(&mut Value) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    placed_lines(series, trials, |line| take(&mut serde_json::to_value(line)?))
+}
+
+fn placed_lines(
+    series: &[AgentSeries],
+    trials: &[&KeptTrial],
+    mut take: impl FnMut(&Line<'_>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     for agent in series {
         // What comes before the first estimate is placed by that.
         let mut clock = agent.clocks().first().copied();
@@ -181,7 +204,7 @@ pub fn export(series: &[AgentSeries], trials: &[&KeptTrial], out: &mut dyn Write
             };
             let trial = at_ns.as_ref().and_then(started);
             let (kind, fields) = parted(&record)?;
-            let line = Line {
+            take(&Line {
                 kind: &kind,
                 agent: agent.agent(),
                 coordinator_ns: at_ns,
@@ -189,9 +212,7 @@ pub fn export(series: &[AgentSeries], trials: &[&KeptTrial], out: &mut dyn Write
                 trial_ns: at_ns.zip(trial).map(|(at, (start, _))| at.0 - start.0),
                 clock_bound_ns: clock.map(|c| c.bound_ns),
                 fields: &fields,
-            };
-            serde_json::to_writer(&mut *out, &line)?;
-            out.write_all(b"\n")?;
+            })?;
         }
     }
     Ok(())
@@ -245,6 +266,18 @@ pub fn over(series: &[AgentSeries], window: Window, idle: &BTreeMap<String, f64>
         })
         .collect();
     (!agents.is_empty()).then(|| TelemetryWindow::of(&agents, idle))
+}
+
+/// What an agent recorded in the `length_seconds` from `start` of the coordinator's clock, each with its time after that;
+/// none for an inventory, which has no time.
+pub(crate) fn placed(series: &AgentSeries, start: Nanos, length_seconds: f64) -> Vec<(Option<f64>, Record)> {
+    let window = Window { from: start, to: start + seconds(length_seconds) };
+    let Some((window, _)) = mapped(series.clocks(), window) else { return Vec::new() };
+    let within = |record: Record| match record.at() {
+        Some(at) => window.contains(at).then(|| (Some(window.seconds_at(at)), record)),
+        None => Some((None, record)),
+    };
+    series.between(window.from, window.to).into_iter().filter_map(within).collect()
 }
 
 /// The mean power of each GPU while the engine was idle, watts.

@@ -9,6 +9,7 @@
 //! `scheduled == recorded`.
 
 mod agent;
+pub mod browser;
 mod certificates;
 mod coordinator;
 mod engine;

@@ -14,6 +14,8 @@ pub const EXPERIMENT: &str = include_str!("../../docs/schemas/experiment.schema.
 pub const TELEMETRY: &str = include_str!("../../docs/schemas/telemetry.schema.json");
 /// Of `capture.json`.
 pub const CAPTURE: &str = include_str!("../../docs/schemas/capture.schema.json");
+/// Of `export.json`.
+pub const EXPORT: &str = include_str!("../../docs/schemas/export.schema.json");
 /// Of `agent spool ls --json`.
 pub const SPOOL: &str = include_str!("../../docs/schemas/spool.schema.json");
 

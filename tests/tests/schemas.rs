@@ -10,7 +10,7 @@ use common::trace::{Channel, ContentEvent, Failure, FailureKind, Outcome, Trace,
 use common::validity::{ReasonKind, ValidityLimits, Verdict};
 use jsonschema::Validator;
 use plimsoll_tests::schema::{
-    CALIBRATION, CAPTURE, EXPERIMENT, REPORT, SPOOL, TELEMETRY, TRACES, keeps_to, parsed, validator,
+    CALIBRATION, CAPTURE, EXPERIMENT, EXPORT, REPORT, SPOOL, TELEMETRY, TRACES, keeps_to, parsed, validator,
 };
 use plimsoll_tests::{Coordinator, Engine, Finished, Signal, by, counts, eventually, has, list, text};
 use serde_json::{Map, Value, json};
@@ -51,6 +51,7 @@ fn the_schemas_are_schemas_and_agree_with_each_other() {
         ("capture", CAPTURE),
         ("spool", SPOOL),
         ("calibration", CALIBRATION),
+        ("export", EXPORT),
     ];
     for (name, schema) in schemas {
         let schema = parsed(schema);

@@ -66,11 +66,14 @@ impl VerdictCounts {
     }
 }
 
-/// The per-trial medians and 99th percentiles of one metric, over the repeats. Seconds.
+/// The per-trial medians, 90th and 99th percentiles of one metric, over the repeats. Seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SpreadPair {
     /// Of the per-trial p50.
     pub p50: Option<Spread>,
+    /// Of the per-trial p90.
+    #[serde(default)]
+    pub p90: Option<Spread>,
     /// Of the per-trial p99.
     pub p99: Option<Spread>,
     /// Of the per-trial p99 when each failure counts as infinite; none for the client queue.
@@ -176,6 +179,7 @@ impl RateResult {
         let pair =
             |of: fn(&Numbers) -> &Distribution, all: fn(&P99WithFailures) -> Option<Value>| SpreadPair {
                 p50: Spread::of(used.iter().filter_map(|n| of(n).p50)),
+                p90: Spread::of(used.iter().filter_map(|n| of(n).p90)),
                 p99: Spread::of(used.iter().filter_map(|n| of(n).p99)),
                 p99_with_failures_as_infinite: Spread::of(
                     used.iter().filter_map(|n| all(&n.p99_with_failures_as_infinite_seconds)).map(Value::get),

@@ -14,7 +14,7 @@ use super::terminal::{self, say, tell};
 use super::{planning, usage};
 use crate::analysis::{Lines, analyse, samples};
 use crate::kept::KeptRun;
-use crate::report::{Report, TrialReport, render_table, render_window, to_json};
+use crate::report::{Report, TrialReport, html, render_table, render_window, to_json};
 use crate::retokenize::Retokenizer;
 use crate::store::{RunRecord, RunState, RunStore, Store};
 use crate::telemetry;
@@ -84,6 +84,9 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     let store = open(&options.data)?;
     let run = find(&store, &options.run)?;
     if let Some(capture) = capture_of(&run)? {
+        if options.html.is_some() {
+            bail!("--html: {} is a capture, which has no trials to show", run.id());
+        }
         return show_capture(&capture, options.format);
     }
     let mut kept = KeptRun::read(&run)?;
@@ -114,6 +117,12 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     }
     telemetry::attach(&run, &kept, &mut trials)?;
     let report = Report::new(run.id().clone(), kept.experiment.clone(), slos, target, trials);
+    if let Some(path) = &options.html {
+        let (trials, restarts) = (&kept.trials, kept.restarts());
+        let sources = html::Sources { run: &run, trials, restarts, tokenizer: tokenizer.as_ref() };
+        html::write_file(path, &report, sources).context("--html")?;
+        tell!("wrote {}", path.display());
+    }
     match options.format {
         Format::Text => {
             write!(out, "{}", render_table(&report))?;

@@ -5,6 +5,7 @@ mod capture;
 mod company;
 mod config;
 mod entrance;
+mod export;
 mod files;
 mod local;
 mod options;
@@ -64,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Probe(options) => probe::probe(options),
         Command::Capture(options) => capture::capture(options),
         Command::Report(options) => browse::report(options),
+        Command::Export(options) => export::export(options),
         Command::Runs(options) => browse::runs(options),
         Command::Rm(options) => browse::rm(options),
         Command::Resume(options) => resume::resume(options),

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::dialect::Dialect;
 
 pub(super) use apart::{
-    CaptureOptions, Format, ProbeFormat, ProbeOptions, ReportOptions, ResumeOptions, RmOptions, RunsOptions,
+    CaptureOptions, ExportFormat, ExportOptions, ExportTable, Format, ProbeFormat, ProbeOptions,
+    ReportOptions, ResumeOptions, RmOptions, RunsOptions,
 };
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
@@ -85,6 +86,8 @@ pub enum Command {
     Resume(ResumeOptions),
     /// Compute a finished run's report again, with other objectives if you like; nothing is sent
     Report(ReportOptions),
+    /// Write a run's traces, events and telemetry as tables for other programs; nothing is sent
+    Export(ExportOptions),
     /// List the runs that are kept
     Runs(RunsOptions),
     /// Remove runs and everything that is kept of them
@@ -116,6 +119,7 @@ impl Command {
             Self::Probe(_)
             | Self::Capture(_)
             | Self::Report(_)
+            | Self::Export(_)
             | Self::Runs(_)
             | Self::Rm(_)
             | Self::Resume(_) => None,

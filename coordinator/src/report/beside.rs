@@ -68,9 +68,9 @@ pub fn render_window(window: &TelemetryWindow) -> String {
 }
 
 /// What stands above a column of the energies, and its value.
-type Column = (&'static str, fn(&RateEnergy) -> Option<f64>);
+pub(super) type Column = (&'static str, fn(&RateEnergy) -> Option<f64>);
 
-const COLUMNS: [Column; 7] = [
+pub(super) const COLUMNS: [Column; 7] = [
     ("J", |r| r.energy_joules),
     ("±J", |r| r.edge_error_joules),
     ("W mean", |r| r.mean_power_watts),
@@ -152,7 +152,7 @@ fn held_back(energy: &Energy, lines: &mut Vec<String>) {
 }
 
 /// Three digits that count: goodput per watt may be far below 1.
-fn significant(v: f64) -> String {
+pub(super) fn significant(v: f64) -> String {
     if v.abs() >= 0.1 || v == 0.0 { number(v) } else { format!("{v:.2e}") }
 }
 

@@ -12,8 +12,9 @@ use super::{Energy, Report, TrialReport};
 /// new field changes nothing.
 pub const SCHEMA_VERSION: &str = "1";
 
+/// The whole of it, in the order in which it is written.
 #[derive(Serialize)]
-struct Document<'a> {
+pub(super) struct Document<'a> {
     schema_version: &'static str,
     run_id: &'a RunId,
     slos: &'a SloSet,
@@ -22,7 +23,7 @@ struct Document<'a> {
     rates: &'a [RateResult],
     energy: Option<Energy>,
     trials: &'a [TrialReport],
-    experiment: Value,
+    pub(super) experiment: Value,
 }
 
 /// The report as a JSON document, indented, with a line end.
@@ -43,7 +44,7 @@ pub fn to_value(report: &Report) -> serde_json::Result<Value> {
     serde_json::to_value(document(report))
 }
 
-fn document(report: &Report) -> Document<'_> {
+pub(super) fn document(report: &Report) -> Document<'_> {
     Document {
         schema_version: SCHEMA_VERSION,
         run_id: &report.run_id,

@@ -1,12 +1,13 @@
-//! What a run leaves behind: a table for a person, `report.json` and `traces.jsonl` for programs.
+//! What a run leaves behind: a table and `report.html` for a person, `report.json` and `traces.jsonl` for programs.
 //!
-//! Owns the form of the three, and nothing else: every number is computed in `common`, and whoever calls this says
+//! Owns the form of the four, and nothing else: every number is computed in `common`, and whoever calls this says
 //! where the bytes go. `docs/report.md` describes each field; a test here holds the two together. It must never show
 //! a number without the validity of its trial beside it, and never show what is undefined as 0.
 
 mod beside;
 mod energy;
 mod evidence;
+pub mod html;
 mod json;
 mod notes;
 mod replicas;

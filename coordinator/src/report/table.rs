@@ -17,7 +17,7 @@ pub(super) const UNDEFINED: &str = "–";
 /// Columns with which a group begins: there the gap is wider. A wider gap at every column would not fit.
 const GROUPS: [usize; 5] = [4, 6, 8, 10, 11];
 
-const HEADER: [&str; 12] = [
+pub(super) const HEADER: [&str; 12] = [
     "offered\n\n/s",
     "achieved\n\n/s",
     "goodput\n\n/s",
@@ -58,7 +58,8 @@ pub fn render_table(report: &Report) -> String {
     text
 }
 
-fn row(rate: &RateResult) -> [String; 12] {
+/// The cells of a rate.
+pub(super) fn row(rate: &RateResult) -> [String; 12] {
     let l = &rate.latency_seconds;
     let spread = |s: Option<Spread>, scale: f64| s.map_or(UNDEFINED.to_owned(), |s| shown(s.median, scale));
     let p99 = |pair: &common::knee::SpreadPair, scale: f64| {
@@ -92,7 +93,7 @@ fn validity(rate: &RateResult) -> String {
     if n == of { worst.name().to_owned() } else { format!("{}\n{n} of {of}", worst.name()) }
 }
 
-fn shown(value: Value, scale: f64) -> String {
+pub(super) fn shown(value: Value, scale: f64) -> String {
     match value {
         Value::Finite(v) => number(v * scale),
         Value::Infinite => "inf".to_owned(),

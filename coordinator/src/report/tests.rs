@@ -94,7 +94,7 @@ pub(super) fn report(trials: Vec<TrialReport>) -> Report {
     Report::new("run-1".parse().unwrap(), experiment, slos(), Target::default(), trials)
 }
 
-pub(super) fn good(n: u64) -> Vec<Trace> {
+pub(crate) fn good(n: u64) -> Vec<Trace> {
     (0..n).map(|i| success(i, Nanos::from_millis(10 * i), Nanos::from_millis(20), 8)).collect()
 }
 

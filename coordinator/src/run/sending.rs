@@ -19,7 +19,7 @@ use common::ids::{AgentName, Epoch, TrialId};
 use super::{Means, RunOutcome, beside};
 use crate::fleet::ToAgent;
 use crate::kept::{KeptAgent, KeptTrial};
-use crate::report::{Report, to_json};
+use crate::report::{Report, html, to_json};
 use crate::store::RunEvent;
 use crate::sweep::PlannedTrial;
 use crate::telemetry;
@@ -303,6 +303,11 @@ impl Sending<'_, '_> {
                 .with_context(|| path.display().to_string())?;
             files.push(path);
             files.push(self.run.traces.keep()?);
+            let page = self.run.folder.join("report.html");
+            let tokenizer = self.run.plan.tokenizer.as_deref();
+            let sources = html::Sources { run: &self.run.store, trials: &sealed, restarts, tokenizer };
+            crate::aside::here(|| watch.during(&page, || html::write_file(&page, &report, sources)))?;
+            files.push(page);
             // The largest of them, and the least: last.
             files.extend(beside::export(&self.run.store, restarts, &sealed, &self.run.folder)?);
             Ok(())

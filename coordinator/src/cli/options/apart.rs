@@ -103,9 +103,80 @@ pub struct ReportOptions {
     #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
     pub format: Format,
 
+    /// Write it as a page, too, into this file: one that needs no network and nothing beside it
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
     pub data: PathBuf,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub struct ExportOptions {
+    /// The run, or `latest`
+    pub run: String,
+
+    /// Tables, separated by commas; docs/exports.md describes their columns
+    #[arg(
+        long,
+        value_name = "TABLES",
+        value_delimiter = ',',
+        default_value = "trials,traces",
+        help_heading = "Output"
+    )]
+    pub what: Vec<ExportTable>,
+
+    /// How they are written
+    #[arg(long, value_name = "FORMAT", default_value = "csv", help_heading = "Output")]
+    pub format: ExportFormat,
+
+    /// Folder for the files, which is made [default: `export` in the run's folder]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+
+    /// The model's tokenizer.json: counts the tokens of kept text where the engine did not (marked as an estimate)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
+    pub data: PathBuf,
+}
+
+/// How tables are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// With a line of names; an empty cell is null
+    Csv,
+    /// For DuckDB, pandas, polars and others; an eighth of the size
+    Parquet,
+    /// An object a line
+    Jsonl,
+}
+
+/// A table of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportTable {
+    /// A row a trial, with its verdict
+    Trials,
+    /// A row a scheduled arrival
+    Traces,
+    /// A row an event with visible text
+    Events,
+    /// A row a reading of a GPU's energy and power
+    Power,
+    /// A row a reading of everything else of a GPU
+    Gpu,
+    /// A row a reading of a host
+    Host,
+    /// A row a reading of the engine's own metrics
+    Engine,
+    /// A row something that happened to what is recorded
+    Incidents,
+    /// Each of them
+    All,
 }
 
 /// Options of `runs`.
