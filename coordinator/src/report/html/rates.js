@@ -158,6 +158,8 @@ const PERCENTILES = [
   { name: "p99", colour: "red", dash: [2, 3], shape: "triangle" },
 ];
 
+const nobodyWaited = () => overRate.every(({ rate }) => { const p = rate.latency_seconds.client_queue.p99; return !p || p.max === 0; });
+
 function latencyCharts() {
   const metrics = [["ttft", "TTFT", 1e3, "ms"], ["tpot", "TPOT", 1e3, "ms"], ["e2e", "E2E", 1, "s"], ["client_queue", "Client queue", 1e3, "ms"]];
   for (const [metric, title, scale, unit] of metrics) {
@@ -166,12 +168,7 @@ function latencyCharts() {
       thin: (rate) => p.name === "p99" && rate.latency_seconds[metric].p99_thin,
     }));
     const limit = points.limits_seconds[metric];
-    if (metric === "client_queue" && overRate.every(({ rate }) => { const p = rate.latency_seconds[metric].p99; return !p || p.max === 0; })) {
-      const box = element("div", document.getElementById("rate-charts"), undefined, "chart");
-      element("h3", box, title);
-      element("p", box, "No request waited for a permit at any rate.", "empty");
-      continue;
-    }
+    if (metric === "client_queue" && nobodyWaited()) continue;
     rateChart(title, unit, scale, series, {
       log: true,
       lines: limit === undefined ? null : (u) => drawLimit(u, limit * scale, `SLO ${time(limit)}`),
@@ -221,4 +218,9 @@ function goodputCharts() {
     range: (u, min) => { const low = Math.min(min, target * 100); return [Math.max(0, low - (100 - low) * 0.15 - 0.2), 100 + Math.max(0.12, (100 - low) * 0.06)]; },
     lines: (u) => drawLimit(u, target * 100, `target ${Number((target * 100).toPrecision(6))}%`, true),
   });
+  if (nobodyWaited()) {
+    const box = element("div", document.getElementById("rate-charts"), undefined, "chart");
+    element("h3", box, "Client queue");
+    element("p", box, "No request waited for a permit at any rate.", "empty");
+  }
 }

@@ -96,7 +96,7 @@ fn a_spoiled_run_opens_with_its_verdict_and_without_a_knee() {
         crate::report::TrialReport { rerun_of: Some(TrialId(0)), ..trial(1, "4", 0, &good(400), &[]) };
     let mended = report(vec![trial(0, "4", 0, &good(400), &invalid), again]);
     let opening = plain(&mended);
-    assert!(opening.contains("id=\"knee-text\"") && opening.contains("1 of 2 trials do not count"));
+    assert!(opening.contains("id=\"knee-text\"") && opening.contains("Trials that do not count: 1 of 2."));
 }
 
 #[test]

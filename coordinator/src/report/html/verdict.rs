@@ -151,18 +151,20 @@ fn headline(report: &Report) -> String {
             text(report.target)
         ),
     };
-    let all = report.trials.len();
-    let valid = report.trials.iter().filter(|t| t.summary.validity.is_valid()).count();
-    let marked = if valid == all { Verdict::Valid } else { worst(report) };
     format!(
         "<div class=\"headline\"><p class=\"label\">{label}</p><p class=\"big\">{big}</p>{objective}\
-         <p class=\"under\">{} {valid} of {all} trials valid</p></div>",
-        mark(marked)
+         <p class=\"under\">{}</p></div>",
+        verdicts(report)
     )
 }
 
-fn worst(report: &Report) -> Verdict {
-    report.trials.iter().map(|t| t.summary.validity.verdict).max().unwrap_or_default()
+/// How many trials have each verdict.
+fn verdicts(report: &Report) -> String {
+    let of = |verdict| report.trials.iter().filter(|t| t.summary.validity.verdict == verdict).count();
+    let counts = Verdict::ALL.iter().map(|&verdict| (verdict, of(verdict))).filter(|(_, n)| *n > 0);
+    let counts: Vec<String> = counts.map(|(verdict, n)| format!("{} {n}", mark(verdict))).collect();
+    let all = report.trials.len();
+    format!("{} of {all} {}", counts.join(" "), if all == 1 { "trial" } else { "trials" })
 }
 
 /// Says that some trials do not count, and why.
@@ -174,7 +176,7 @@ fn doubtful(report: &Report, out: &mut String) {
     let (n, all) = (doubtful, report.trials.len());
     let _ = write!(
         out,
-        "<p class=\"note warn\">{n} of {all} trials do not count: rates are decided by their valid trials alone.</p>"
+        "<p class=\"note warn\">Trials that do not count: {n} of {all}. Rates are decided by their valid trials alone.</p>"
     );
     reasons(report, out);
 }
