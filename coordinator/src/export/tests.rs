@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use common::ids::{AgentName, TrialId};
 use serde_json::{Value, json};
 
-use super::columns::{Kind, Table};
+use super::columns::Table;
 use super::*;
 use crate::report::tests::{failed, good};
 use crate::report::{TraceRow, write_trace};
@@ -94,6 +94,7 @@ mod of_parquet {
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     use ::parquet::record::Field;
 
+    use super::super::columns::Kind;
     use super::super::parquet::Writer;
     use super::*;
 
