@@ -38,6 +38,8 @@ pub const MAX_LAG1: f64 = 0.2;
 pub const MIN_MISSED: u64 = 5;
 /// An interval of a percentile needs at least this many requests beyond it.
 pub const MIN_BEYOND_PERCENTILE: f64 = 50.0;
+/// The probability beyond each end of a 95% interval.
+pub(super) const TAIL: f64 = 0.025;
 /// Half width of a mean's interval, over that of Student's t.
 pub const WIDENING_MEAN: f64 = 1.3;
 /// Half width of the interval of a share or a percentile, over that of Student's t.
@@ -143,7 +145,7 @@ impl Batching {
         let at_estimate = order.get(expected as usize).map_or(f64::INFINITY, |s| s.value);
         let estimate = self.uncorrelated(samples, |value| f64::from(u8::from(value > at_estimate)))?;
         let mut sums = Sums { e: vec![0.0; estimate.e.len()], n: estimate.n.clone() };
-        let errors = errors(estimate.batches(), WIDENING_SHARE);
+        let errors = errors(estimate.batches(), WIDENING_SHARE, TAIL);
         let (mut low, mut high) = (None, None);
         for (i, sample) in order.iter().enumerate() {
             sums.e[position(sample.at, self.length, sums.n.len())] += 1.0;
@@ -192,6 +194,13 @@ impl Batching {
 /// The interval of a share over the batches of all repeats of a rate together. Each repeat has to have batches.
 #[must_use]
 pub fn pooled_share(repeats: &[Vec<ShareBatch>]) -> Interval {
+    pooled_share_at(repeats, TAIL)
+}
+
+/// The same for another level: the share lies beyond each end with at most the probability `tail` (above 0, below one
+/// half). For a look of a sequence of looks, which may spend only a part of the error.
+#[must_use]
+pub fn pooled_share_at(repeats: &[Vec<ShareBatch>], tail: f64) -> Interval {
     if repeats.is_empty() || repeats.iter().any(Vec::is_empty) {
         return Interval::none(NoInterval::NotEveryRepeat);
     }
@@ -205,8 +214,17 @@ pub fn pooled_share(repeats: &[Vec<ShareBatch>]) -> Interval {
         return Interval::none(NoInterval::TooFewMissed);
     }
     let lag1 = repeats.iter().map(|r| sums(&mut r.iter()).lag1()).fold(f64::NEG_INFINITY, f64::max);
-    let (low, high) = all.share_interval(errors(all.batches(), WIDENING_SHARE));
+    let (low, high) = all.share_interval(errors(all.batches(), WIDENING_SHARE, tail));
     Interval::Known { low, high, batches: all.batches(), lag1 }
+}
+
+/// How many stretches of a trial were looked at and found not to depend on each other, when it qualified for so many
+/// `batches`: the parts of which the pace is compared. Less than requests, so that a request in such a part may depend
+/// on all others in it.
+#[must_use]
+pub fn independent_parts(requests: u64, batches: u32) -> u64 {
+    let batches = u64::from(batches.max(1));
+    batches * parts_of_a_batch(requests, batches)
 }
 
 /// The interval of the mean of `samples`, which are the E2E of every request of a trial of `length_seconds`.
@@ -253,10 +271,14 @@ fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoI
     }
 }
 
+fn parts_of_a_batch(requests: u64, batches: u64) -> u64 {
+    (requests / (3 * batches)).clamp(1, 16)
+}
+
 /// Lag-1 correlation of the ranks of the mean E2E of parts of a batch: 16 to a batch, or fewer and of at least
 /// 3 requests.
 fn pace_lag1(order: &[Observation], batches: usize) -> f64 {
-    let parts = batches * (order.len() / (3 * batches)).clamp(1, 16);
+    let parts = batches * parts_of_a_batch(order.len() as u64, batches as u64) as usize;
     let mean = |part: usize| {
         let (from, to) = (part * order.len() / parts, (part + 1) * order.len() / parts);
         let part = order.get(from..to).unwrap_or_default();
