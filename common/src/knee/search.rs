@@ -11,10 +11,11 @@
 //! its width is a ratio; then more trials at both ends, until each is decided. A rate that stays undecided is left
 //! between the ends, and the bracket is narrowed around it.
 //!
-//! **Confidence.** Of the error that the bracket may be wrong with, each rate that may be tried gets its part before the
-//! first trial, a quarter of all for the rates of the doubling and the rest for those between (a union bound,
-//! Bonferroni); the looks at a rate spend its part (see [`judge`]). So whatever the trials make the search do, the
-//! chance that any rate is decided wrongly, and with it that the bracket does not hold the knee, is within the budget.
+//! **Confidence.** Of the error that the bracket may be wrong with, each rate that may be decided gets its equal part before
+//! the first trial (a union bound, Bonferroni); the looks at a rate spend its part (see [`judge`]). So whatever the trials
+//! make the search do, the chance that any rate is decided wrongly, and with it that the bracket does not hold the knee, is
+//! within the budget. The first trial of a rate of the doubling only steers: most of these rates are far from the knee,
+//! and the few that come to be ends get more trials ([`DOUBLED_ENDS`] at most), so they alone need a part.
 //!
 //! It must never let a trial decide that is not valid, and never claim a rate that was not tried.
 
@@ -25,7 +26,7 @@ mod steer;
 #[cfg(test)]
 mod tests;
 
-pub use evidence::{Cut, TrialEvidence};
+pub use evidence::{CUT_LOOKS, Cut, TrialEvidence, is_hopeless};
 pub use judge::{By, RateJudgement, Standing};
 pub use outcome::{SearchCase, SearchResult};
 
@@ -37,11 +38,11 @@ use crate::slo::Target;
 /// What a trial takes beside its schedule and its drain, about: warm-up, barrier, analysis. Seconds.
 pub const AROUND_A_TRIAL_SECONDS: f64 = 3.0;
 
-/// The share of the error that is for the rates of the doubling. They are few and mostly far from the knee.
-const DOUBLING_SHARE: f64 = 0.25;
-
 /// Rates beyond those that halving takes, for what stays undecided.
-const RATES_TO_SPARE: u32 = 4;
+const RATES_TO_SPARE: u32 = 3;
+
+/// Rates of the doubling that may be decided, because they came to be ends.
+const DOUBLED_ENDS: u32 = 3;
 
 /// Trials at a rate of which none is valid, after which it is left alone.
 const MOST_SPOILED: u32 = 2;
@@ -141,20 +142,21 @@ impl Search {
         doubled.take_while(|rate| *rate < max).chain([max]).collect()
     }
 
-    /// Rates between those of the doubling that may be tried: those of a halving from two to one, and some to spare.
+    /// Rates between those of the doubling that may be tried: those of two halvings from two to one, for an end may turn
+    /// out to be none, and some to spare.
     fn halvings(&self) -> u32 {
         let steps = libm::log2(std::f64::consts::LN_2 / libm::log1p(self.settings.relative_width));
         // `as` saturates: a width above 1 takes no step.
-        steps.ceil().max(0.0) as u32 + RATES_TO_SPARE
+        2 * steps.ceil().max(0.0) as u32 + RATES_TO_SPARE
+    }
+
+    fn is_of_the_doubling(&self, rate: f64) -> bool {
+        self.ladder().contains(&rate)
     }
 
     /// The error that one rate may be decided wrongly with.
-    fn error_of(&self, rate: f64) -> f64 {
-        let (all, ladder) = (1.0 - self.settings.confidence, self.ladder());
-        match ladder.contains(&rate) {
-            true => all * DOUBLING_SHARE / ladder.len() as f64,
-            false => all * (1.0 - DOUBLING_SHARE) / f64::from(self.halvings()),
-        }
+    fn error_of_a_rate(&self) -> f64 {
+        (1.0 - self.settings.confidence) / f64::from(self.halvings() + DOUBLED_ENDS)
     }
 
     /// What a trial at this rate takes, about, when the engine keeps up. Seconds.

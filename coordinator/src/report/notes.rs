@@ -38,6 +38,10 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     super::beside::beside(report, &mut lines);
     lines.push(String::new());
     wrap(&report.knee.to_string(), "", &mut lines);
+    if let Some(search) = &report.search {
+        wrap(&search.text, "", &mut lines);
+        search.would_narrow.iter().for_each(|text| wrap(text, "", &mut lines));
+    }
     lines
 }
 

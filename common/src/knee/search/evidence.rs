@@ -2,14 +2,34 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{NoInterval, ShareBatch};
+use crate::slo::Target;
+use crate::stats::{MIN_MISSED, NoInterval, ShareBatch};
 use crate::summary::TrialSummary;
 
 /// A trial that the search ended early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cut {
     /// Arrivals of the whole schedule.
     pub planned: u64,
+    /// When the first arrival that was not sent was scheduled: what counts of the trial is that long. Seconds.
+    pub length_seconds: f64,
+}
+
+/// Where within a trial's schedule it is looked whether it is hopeless: shares of its length.
+pub const CUT_LOOKS: [f64; 3] = [0.25, 0.5, 0.75];
+
+/// A trial is hopeless when so many times what it may miss have missed.
+const CUT_AT: f64 = 10.0;
+
+/// Whether a trial of `planned` arrivals of which `missed` are already known not to be good is not worth its rest: it
+/// misses the target however good the rest may be, and by far.
+///
+/// What is left away then cannot favour any side: such a trial only counts against its rate, with the misses that are
+/// known, and as if all the rest had been good.
+#[must_use]
+pub fn is_hopeless(missed: u64, planned: u64, target: Target) -> bool {
+    let at = (CUT_AT * (1.0 - target.share())).min(0.5) * planned as f64;
+    missed >= MIN_MISSED && missed as f64 >= at
 }
 
 /// What a search takes from a trial.

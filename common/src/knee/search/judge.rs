@@ -32,11 +32,11 @@ const TRIALS_AS_BATCHES: usize = 4;
 const CLEAR: f64 = 0.5;
 /// Trials at a rate are given up when the estimate's distance from the target is below this share of the half width
 /// that all looks together would leave.
-const HOPELESS: f64 = 0.35;
+const HOPELESS: f64 = 0.6;
 /// Of the error that a rate fails wrongly with: the share for many that missed. The interval has the rest.
 const MANY_MISSED_SHARE: f64 = 0.2;
 /// Looks before that.
-const LOOKS_BEFORE_GIVING_UP: u32 = 3;
+const LOOKS_BEFORE_GIVING_UP: u32 = 2;
 
 /// Where a rate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ struct Found {
 
 /// Judges a rate by its trials, in the order of sending.
 pub(super) fn judge(search: &Search, rate: f64, trials: &[&TrialEvidence]) -> RateJudgement {
-    let error = search.error_of(rate);
+    let error = search.error_of_a_rate();
     let valid: Vec<&TrialEvidence> = trials.iter().copied().filter(|t| t.valid).collect();
     let looks = valid.len() as u32;
     let mut judged = RateJudgement {
@@ -135,7 +135,9 @@ pub(super) fn judge(search: &Search, rate: f64, trials: &[&TrialEvidence]) -> Ra
         high: None,
         error,
     };
-    for look in 1..=looks {
+    // The first trial of a rate of the doubling only steers.
+    let first = if search.is_of_the_doubling(rate) { 2 } else { 1 };
+    for look in first..=looks {
         let found = Look { search, error, look, trials: &valid[..look as usize] }.find();
         (judged.low, judged.high) = found.ends.unzip();
         if let Some((passes, by)) = found.decided {

@@ -1,6 +1,6 @@
 //! Where a search goes next, by what its rates say. Leaning steers, deciding ends: see [`super`].
 
-use super::{Ended, RateJudgement, Search, Standing, Step, Why};
+use super::{DOUBLED_ENDS, Ended, RateJudgement, Search, Standing, Step, Why};
 use crate::plan::{OfferedRate, Rate};
 
 /// A gap between an end and an undecided rate is worth a trial when it is at least this share of the width that was
@@ -45,7 +45,7 @@ fn leans(search: &Search, rate: &RateJudgement) -> Option<bool> {
     match rate.standing {
         Standing::Pass | Standing::LeansPass => Some(true),
         Standing::Fail | Standing::LeansFail => Some(false),
-        Standing::Unclear if rate.looks > 0 && search.ladder().contains(&rate.rate_per_second) => {
+        Standing::Unclear if rate.looks > 0 && search.is_of_the_doubling(rate.rate_per_second) => {
             Some(rate.attainment().is_some_and(|share| share >= search.target.share()))
         }
         Standing::Unclear | Standing::Undecided | Standing::Spoiled => None,
@@ -61,7 +61,7 @@ pub(super) fn step(search: &Search, judged: &[RateJudgement]) -> Step {
     let bracket = Bracket::leaning(judged, search);
     let Some(fail) = bracket.fail else { return upwards(search, judged, bracket.pass) };
     let Some(pass) = bracket.pass else {
-        return confirm(&[fail]).unwrap_or(Step::End(match judged.first() {
+        return confirm(search, judged, &[fail]).unwrap_or(Step::End(match judged.first() {
             Some(lowest) if lowest.rate_per_second == fail.rate_per_second => Ended::LowestFails,
             _ => Ended::Undecided,
         }));
@@ -70,7 +70,7 @@ pub(super) fn step(search: &Search, judged: &[RateJudgement]) -> Step {
     let narrow = width <= search.settings.relative_width;
     let between = if narrow { None } else { between(search, judged, pass, fail.rate_per_second) };
     let end = if narrow { Ended::Narrow } else { Ended::Undecided };
-    between.or_else(|| confirm(&[fail, pass])).unwrap_or(Step::End(end))
+    between.or_else(|| confirm(search, judged, &[fail, pass])).unwrap_or(Step::End(end))
 }
 
 /// No rate fails yet.
@@ -80,22 +80,23 @@ fn upwards(search: &Search, judged: &[RateJudgement], pass: Option<&RateJudgemen
     // Above a rate that cannot be measured no other can: it is the generator that is at its end there.
     if let Some(wall) = judged.iter().find(|r| r.standing == Standing::Spoiled) {
         let between = pass.and_then(|pass| between(search, judged, pass, wall.rate_per_second));
-        let confirmed = || pass.and_then(|pass| confirm(&[pass]));
+        let confirmed = || pass.and_then(|pass| confirm(search, judged, &[pass]));
         return between.or_else(confirmed).unwrap_or(Step::End(Ended::Undecided));
     }
     match ladder.iter().find(|rate| **rate > highest.rate_per_second) {
         Some(&rate) => first(Some(rate)),
-        None => pass.and_then(|pass| confirm(&[pass])).unwrap_or(Step::End(match highest.standing {
-            Standing::Pass => Ended::HighestPasses,
-            _ => Ended::Undecided,
-        })),
+        None => pass.and_then(|pass| confirm(search, judged, &[pass])).unwrap_or(Step::End(
+            match highest.standing {
+                Standing::Pass => Ended::HighestPasses,
+                _ => Ended::Undecided,
+            },
+        )),
     }
 }
 
 /// A new rate between the ends, beside what is undecided there: in the wider of the outer gaps.
 fn between(search: &Search, judged: &[RateJudgement], pass: &RateJudgement, fail: f64) -> Option<Step> {
-    let ladder = search.ladder();
-    let tried = judged.iter().filter(|r| !ladder.contains(&r.rate_per_second)).count();
+    let tried = judged.iter().filter(|r| !search.is_of_the_doubling(r.rate_per_second)).count();
     if tried >= search.halvings() as usize {
         return None;
     }
@@ -115,12 +116,15 @@ fn middle(low: f64, high: f64) -> f64 {
     rounded.into_iter().find(near).unwrap_or(exact)
 }
 
-/// One more trial at the first of these that is not decided yet.
-fn confirm(ends: &[&RateJudgement]) -> Option<Step> {
-    let open = |r: &&&RateJudgement| {
+/// One more trial at the first of these that is not decided yet, and may be.
+fn confirm(search: &Search, judged: &[RateJudgement], ends: &[&RateJudgement]) -> Option<Step> {
+    let doubled = |r: &RateJudgement| search.is_of_the_doubling(r.rate_per_second);
+    let begun = judged.iter().filter(|r| doubled(r) && r.looks > 1).count();
+    let may = |r: &RateJudgement| !doubled(r) || r.looks > 1 || begun < DOUBLED_ENDS as usize;
+    let open = |r: &RateJudgement| {
         matches!(r.standing, Standing::LeansPass | Standing::LeansFail | Standing::Unclear)
     };
-    ends.iter().find(open).map(|rate| again(rate, Why::Confirmation))
+    ends.iter().find(|r| open(r) && may(r)).map(|rate| again(rate, Why::Confirmation))
 }
 
 fn first(rate: Option<f64>) -> Step {
