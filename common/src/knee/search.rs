@@ -26,7 +26,7 @@ mod steer;
 #[cfg(test)]
 mod tests;
 
-pub use evidence::{CUT_LOOKS, Cut, TrialEvidence, is_hopeless};
+pub use evidence::{CUT_LOOKS, Cut, TrialEvidence};
 pub use judge::{By, RateJudgement, Standing};
 pub use outcome::{SearchCase, SearchResult};
 
@@ -183,6 +183,16 @@ impl Search {
     /// What the trials so far took, about. Seconds.
     fn spent_seconds(&self, trials: &[TrialEvidence]) -> f64 {
         trials.iter().map(|t| t.seconds + AROUND_A_TRIAL_SECONDS).sum()
+    }
+
+    /// Whether a trial of `planned` arrivals of which `missed` are already known not to be good is not worth its rest: it
+    /// misses the target however good the rest may be, and by so much that a few like it decide their rate.
+    ///
+    /// What is left away then cannot favour any side: such a trial only counts against its rate, with the misses that are
+    /// known, and as if all the rest had been good.
+    #[must_use]
+    pub fn is_hopeless(&self, missed: u64, planned: u64) -> bool {
+        judge::a_few_decide(self, missed, planned)
     }
 
     /// What comes after these trials, which are those that count, in the order of sending.

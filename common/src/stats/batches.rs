@@ -28,6 +28,8 @@ use super::sums::{Sums, errors, lag1, position, ranks};
 
 /// Numbers of batches, in the order in which they are tried: few and long ones first.
 pub const BATCH_COUNTS: [u32; 2] = [10, 20];
+/// Numbers of parts whose pace is compared, each twice the one before.
+pub const PART_COUNTS: [u32; 5] = [20, 40, 80, 160, 320];
 /// A batch lasts at least this many times the median E2E.
 pub const BATCH_LENGTH_IN_MEDIANS: f64 = 10.0;
 /// A batch holds at least this many requests on average.
@@ -68,6 +70,7 @@ pub struct ShareBatch {
 pub struct Batching {
     length: f64,
     counts: Result<Vec<u32>, NoInterval>,
+    parts: u32,
 }
 
 impl Batching {
@@ -75,13 +78,25 @@ impl Batching {
     /// of every request, failures included, in any order.
     #[must_use]
     pub fn new(length_seconds: f64, median_e2e_seconds: f64, e2e: &[Observation]) -> Self {
-        Self { length: length_seconds, counts: counts(length_seconds, median_e2e_seconds, e2e) }
+        let mut order = e2e.to_vec();
+        order.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let counts = counts(length_seconds, median_e2e_seconds, &order);
+        Self { length: length_seconds, counts, parts: parts(length_seconds, median_e2e_seconds, &order) }
     }
 
     /// For a trial that has no intervals whatever its samples.
     #[must_use]
     pub fn refused(reason: NoInterval) -> Self {
-        Self { length: 0.0, counts: Err(reason) }
+        Self { length: 0.0, counts: Err(reason), parts: 0 }
+    }
+
+    /// Into how many parts the trial can be cut whose pace does not depend on the part before: the largest of
+    /// [`PART_COUNTS`] at which, and at whose half, the ranks of the parts' mean E2E show a lag-1 correlation below
+    /// [`MAX_LAG1`]; each with at least 3 requests, and at least as long as the median E2E. 0 where there is none. More than
+    /// there are batches, and known of trials, too, that have no batches.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// The interval of the mean of `samples`, which are not negative: over the requests that have the metric, each
@@ -244,10 +259,18 @@ pub fn percentile_interval(
     Batching::new(length_seconds, median_e2e_seconds, samples).percentile(samples, p)
 }
 
+/// See [`Batching::parts`].
+fn parts(length: f64, median: f64, order: &[Observation]) -> u32 {
+    let qualifies = |parts: u32| {
+        let long_enough = length / f64::from(parts) >= median && order.len() >= 3 * parts as usize;
+        long_enough && lag1_of_parts(order, parts as usize) < MAX_LAG1
+    };
+    let alone = |parts: u32| parts == PART_COUNTS[0] || qualifies(parts / 2);
+    PART_COUNTS.into_iter().rev().find(|&parts| qualifies(parts) && alone(parts)).unwrap_or(0)
+}
+
 /// The numbers of batches for which length, requests and pace qualify.
-fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoInterval> {
-    let mut order = e2e.to_vec();
-    order.sort_by(|a, b| a.at.total_cmp(&b.at));
+fn counts(length: f64, median: f64, order: &[Observation]) -> Result<Vec<u32>, NoInterval> {
     let mut counts = Vec::new();
     let mut first_reason = None;
     for count in BATCH_COUNTS {
@@ -257,7 +280,7 @@ fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoI
             NoInterval::TooShort
         } else if (order.len() as u64) < MIN_REQUESTS_PER_BATCH * u64::from(count) {
             NoInterval::TooFewRequests
-        } else if pace_lag1(&order, count as usize) >= MAX_LAG1 {
+        } else if pace_lag1(order, count as usize) >= MAX_LAG1 {
             NoInterval::Correlated
         } else {
             counts.push(count);
@@ -278,7 +301,10 @@ fn parts_of_a_batch(requests: u64, batches: u64) -> u64 {
 /// Lag-1 correlation of the ranks of the mean E2E of parts of a batch: 16 to a batch, or fewer and of at least
 /// 3 requests.
 fn pace_lag1(order: &[Observation], batches: usize) -> f64 {
-    let parts = batches * parts_of_a_batch(order.len() as u64, batches as u64) as usize;
+    lag1_of_parts(order, batches * parts_of_a_batch(order.len() as u64, batches as u64) as usize)
+}
+
+fn lag1_of_parts(order: &[Observation], parts: usize) -> f64 {
     let mean = |part: usize| {
         let (from, to) = (part * order.len() / parts, (part + 1) * order.len() / parts);
         let part = order.get(from..to).unwrap_or_default();

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::slo::Target;
-use crate::stats::{MIN_MISSED, NoInterval, ShareBatch};
+use crate::stats::{NoInterval, ShareBatch};
 use crate::summary::TrialSummary;
 
 /// A trial that the search ended early.
@@ -18,20 +17,6 @@ pub struct Cut {
 /// Where within a trial's schedule it is looked whether it is hopeless: shares of its length.
 pub const CUT_LOOKS: [f64; 3] = [0.25, 0.5, 0.75];
 
-/// A trial is hopeless when so many times what it may miss have missed.
-const CUT_AT: f64 = 10.0;
-
-/// Whether a trial of `planned` arrivals of which `missed` are already known not to be good is not worth its rest: it
-/// misses the target however good the rest may be, and by far.
-///
-/// What is left away then cannot favour any side: such a trial only counts against its rate, with the misses that are
-/// known, and as if all the rest had been good.
-#[must_use]
-pub fn is_hopeless(missed: u64, planned: u64, target: Target) -> bool {
-    let at = (CUT_AT * (1.0 - target.share())).min(0.5) * planned as f64;
-    missed >= MIN_MISSED && missed as f64 >= at
-}
-
 /// What a search takes from a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialEvidence {
@@ -45,6 +30,8 @@ pub struct TrialEvidence {
     pub missed: u64,
     /// The batches of its attainment, or why it has none.
     pub batches: Result<Vec<ShareBatch>, NoInterval>,
+    /// Parts of it that do not depend on each other, for where it has no batches.
+    pub parts: u64,
     /// It was ended by the search.
     pub cut: bool,
     /// What it took from its start to its last request's end. Seconds.
@@ -68,6 +55,7 @@ impl TrialEvidence {
             batches: batches
                 .map(|i| i.slo_attainment_batches.clone())
                 .ok_or(reason.unwrap_or(NoInterval::Undefined)),
+            parts: numbers.map_or(0, |n| u64::from(n.intervals.independent_parts)),
             cut: cut.is_some(),
             seconds: numbers.map_or(0.0, |n| n.duration_seconds),
         }

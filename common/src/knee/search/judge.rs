@@ -12,7 +12,8 @@
 //!   passes when all of it is at the target or above, and fails when all of it is below;
 //! - where fewer than 5 requests missed there is no such interval. Then the rate passes when so few missed are
 //!   unlikely at the target: by the binomial distribution, as if each of the [`independent_parts`] of a trial were one
-//!   request. That holds however much the requests within a part depend on each other;
+//!   request (of trials that have no batches, each of the [`parts`](crate::stats::Batching::parts) that its pace allows).
+//!   That holds however much the requests within a part depend on each other;
 //! - where a trial has no batches, because it is overloaded or short, and there are [`TRIALS_AS_BATCHES`] trials or
 //!   more: the same interval with each trial as one batch, for trials do not depend on each other;
 //! - the product over the trials of ½ + ½·(share missed)/(share that may miss) has an expectation of at most 1 as long as
@@ -33,10 +34,12 @@ const CLEAR: f64 = 0.5;
 /// Trials at a rate are given up when the estimate's distance from the target is below this share of the half width
 /// that all looks together would leave.
 const HOPELESS: f64 = 0.6;
-/// Of the error that a rate fails wrongly with: the share for many that missed. The interval has the rest.
-const MANY_MISSED_SHARE: f64 = 0.2;
 /// Looks before that.
 const LOOKS_BEFORE_GIVING_UP: u32 = 2;
+/// A trial may be ended early when so many like it decide.
+const A_FEW: i32 = 3;
+/// Of the error that a rate fails wrongly with: the share for many that missed. The interval has the rest.
+const MANY_MISSED_SHARE: f64 = 0.2;
 
 /// Where a rate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,7 +228,7 @@ impl Look<'_> {
             (_, true) => Some((false, by)),
             _ => None,
         });
-        let few = batches.is_some_and(|b| self.few_missed(&b)).then_some((true, By::FewMissed));
+        let few = self.few_missed(batches.as_deref()).then_some((true, By::FewMissed));
         Found { decided: by_ends.or(few).or(many), ends: ends.map(|((low, _), (_, high))| (low, high)) }
     }
 
@@ -236,12 +239,15 @@ impl Look<'_> {
         Some((pass, pooled_share_at(batches, spends * (1.0 - MANY_MISSED_SHARE)).ends()?))
     }
 
-    fn few_missed(&self, batches: &[Vec<ShareBatch>]) -> bool {
+    fn few_missed(&self, batches: Option<&[Vec<ShareBatch>]>) -> bool {
         let missed: u64 = self.trials.iter().map(|t| t.missed).sum();
         let parts = |(trial, batches): (&&TrialEvidence, &Vec<ShareBatch>)| {
             independent_parts(trial.scheduled, batches.len() as u32)
         };
-        let parts: u64 = self.trials.iter().zip(batches).map(parts).sum();
+        let parts: u64 = match batches {
+            Some(batches) => self.trials.iter().zip(batches).map(parts).sum(),
+            None => self.trials.iter().map(|t| t.parts).sum(),
+        };
         let may_miss = 1.0 - self.search.target.share();
         missed < MIN_MISSED && at_most(missed, parts, may_miss) <= self.spends()
     }
@@ -254,8 +260,25 @@ impl Look<'_> {
         }
         let against =
             |t: &&TrialEvidence| 0.5 + 0.5 * (t.missed as f64 / t.scheduled.max(1) as f64) / may_miss;
-        self.trials.iter().map(against).product::<f64>() >= 1.0 / (self.error * MANY_MISSED_SHARE)
+        self.trials.iter().map(against).product::<f64>() >= too_many(self.error)
     }
+}
+
+/// What a trial says against its rate: its expectation is at most 1 while the rate meets the target.
+fn against(missed: u64, scheduled: u64, may_miss: f64) -> f64 {
+    0.5 + 0.5 * (missed as f64 / scheduled.max(1) as f64) / may_miss
+}
+
+/// The product over the trials that decides against a rate.
+fn too_many(error: f64) -> f64 {
+    1.0 / (error * MANY_MISSED_SHARE)
+}
+
+/// Whether [`A_FEW`] trials of so many that missed would decide against their rate.
+pub(super) fn a_few_decide(search: &Search, missed: u64, planned: u64) -> bool {
+    let may_miss = 1.0 - search.target.share();
+    let product = against(missed, planned, may_miss).powi(A_FEW);
+    missed >= MIN_MISSED && may_miss > 0.0 && product >= too_many(search.error_of_a_rate())
 }
 
 /// The probability that at most `hits` of `n` independent trials hit, when each does with the probability `p`.

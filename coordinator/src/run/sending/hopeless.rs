@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use common::fleet::Progress;
 use common::ids::{AgentName, Epoch, Nanos, TrialId};
-use common::knee::search::{CUT_LOOKS, Cut, is_hopeless};
+use common::knee::search::{CUT_LOOKS, Cut, Search};
 use common::metrics::RequestMetrics;
-use common::slo::{SloSet, Target};
+use common::slo::SloSet;
 use common::trace::{Clocks, Facts, FailureKind};
 
 use super::Sending;
@@ -31,7 +31,7 @@ struct Looks {
     planned: u64,
     length: Nanos,
     slos: SloSet,
-    target: Target,
+    search: Search,
     taken: usize,
 }
 
@@ -44,7 +44,7 @@ impl Looks {
         epoch: Epoch,
         arrivals: u64,
     ) -> Option<Self> {
-        plan.search.filter(|_| plan.tokenizer.is_none())?;
+        let search = plan.search().filter(|_| plan.tokenizer.is_none())?;
         Some(Self {
             store: store.clone(),
             trial: planned.trial,
@@ -52,7 +52,7 @@ impl Looks {
             planned: arrivals,
             length: plan.arrivals(planned.rate).length()?,
             slos: plan.slos.clone(),
-            target: plan.slo_target,
+            search,
             taken: 0,
         })
     }
@@ -68,7 +68,8 @@ impl Looks {
         // What cannot be read now is read when the trial is over, and its error is told there.
         let missed = crate::aside::here(|| self.missed()).ok()?;
         let planned = self.planned;
-        is_hopeless(missed, planned, self.target)
+        self.search
+            .is_hopeless(missed, planned)
             .then(|| format!("{CUT_WORD}: {missed} of {planned} requests missed already"))
     }
 
