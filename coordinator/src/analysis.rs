@@ -100,7 +100,8 @@ fn analyse_on(
     let mut synthetic = Gaps::default();
     // What was sent after a cut, before its word came to the agent, is kept and does not count.
     let counted = trial.cut.map_or(u64::MAX, |_| trial.scheduled);
-    let reading = Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none(), counted };
+    let reading =
+        Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none(), counted };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(SealError::from)?;
     let gaps = reading.all(blocks, threads, |Decoded { agent, rows, lines: told }| {
         // A stranger's traces get a position that no agent has: the books will say so.

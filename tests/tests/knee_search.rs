@@ -5,9 +5,9 @@ use plimsoll_tests::schema::{EXPERIMENT, REPORT, keeps_to, validator};
 use plimsoll_tests::{Coordinator, Engine, Finished, Signal, by, count, eventually, has, list, number, text};
 use serde_json::{Value, json};
 
-/// Two sequences at once, 10 steps of 4 ms each: 50 requests a second and no more.
+/// Two sequences at once, 10 steps of 2 ms each: 100 requests a second and no more.
 fn engine() -> Engine {
-    Engine::start(&["--slots", "2", "--step-ms", "4", "--step-per-seq-ms", "0", "--prefill-base-ms", "0"])
+    Engine::start(&["--slots", "2", "--step-ms", "2", "--step-per-seq-ms", "0", "--prefill-base-ms", "0"])
 }
 
 fn search(engine: &Engine) -> Coordinator {
@@ -15,12 +15,12 @@ fn search(engine: &Engine) -> Coordinator {
         .relaxed()
         .engine(engine.url())
         .workload(&[json!({"prompt": "sound the depth", "max_tokens": 10})])
-        .line("--find-knee --ignore-eos --slo ttft=400ms --confidence 50% --budget 10m")
+        .line("--find-knee --ignore-eos --slo ttft=300ms --arrival constant --confidence 50% --budget 10m")
 }
 
 /// A search that a minute is enough for: what it decides need not be certain, nor narrow.
 fn short(engine: &Engine) -> Coordinator {
-    search(engine).line("--min-rate 16 --max-rate 256 --requests 200 --slo-target 80% --bracket-width 100%")
+    search(engine).line("--min-rate 40 --max-rate 640 --requests 200 --slo-target 80% --bracket-width 100%")
 }
 
 fn rejoined(text: &str) -> String {
@@ -38,18 +38,19 @@ fn report_of(finished: &Finished) -> Value {
     search.clone()
 }
 
-/// What holds of a [`short`] one: 32 a second are two thirds of what the engine can do, and 64 more than that.
+/// What holds of a [`short`] one: 80 a second are less than the engine can do, and 160 more.
+/// Arrivals are evenly spaced, so that each trial of a rate is as the others.
 fn finds_it(finished: &Finished) {
     let search = report_of(finished);
     assert_eq!((&search["case"], &search["ended"]), (&json!("bracket"), &json!("narrow")), "{search:#}");
     let bracket = (number(&search, "/bracket/pass"), number(&search, "/bracket/fail"));
-    assert_eq!(bracket, (32.0, 64.0), "{search:#}");
+    assert_eq!(bracket, (80.0, 160.0), "{search:#}");
 }
 
 #[test]
 fn the_bracket_holds_what_the_engine_can_do() {
     let finished = short(&engine()).finish().expect_code(0).expect_said(&[
-        "search       from 16/s, to 256/s",
+        "search       from 40/s, to 640/s",
         "at most",
         "no rate has failed yet",
         "the bracket is as narrow as was asked for",
@@ -60,7 +61,7 @@ fn the_bracket_holds_what_the_engine_can_do() {
 #[test]
 fn a_hopeless_trial_is_ended_and_judged_by_what_was_sent_before() {
     let finished =
-        search(&engine()).line("--min-rate 200 --max-rate 400 --requests 600").finish().expect_code(0);
+        search(&engine()).line("--min-rate 300 --max-rate 600 --requests 900").finish().expect_code(0);
     let search = report_of(&finished);
     assert_eq!((&search["case"], &search["ended"]), (&json!("below"), &json!("lowest_fails")), "{search:#}");
     let results = finished.results();
@@ -68,7 +69,7 @@ fn a_hopeless_trial_is_ended_and_judged_by_what_was_sent_before() {
     assert!(!cut.is_empty(), "none was ended: {}", finished.story());
     for trial in cut {
         let (summary, planned) = (&trial["summary"], count(trial, "/cut/planned"));
-        assert!(count(summary, "/requests") < planned && planned == 600);
+        assert!(count(summary, "/requests") < planned && planned == 900);
         let reasons = by(list(summary, "/validity/reasons"), "/kind");
         assert_eq!(reasons.get("cut_by_search"), Some(&1), "{reasons:?}");
         assert!(!has(summary, "/failures_by_kind/not_dispatched"), "{summary:#}");
@@ -105,7 +106,7 @@ fn a_search_that_was_stopped_goes_on_where_it_was() {
     assert_eq!(of(1, "schedule_sha256"), of(2, "schedule_sha256"));
     assert_eq!(
         (of(0, "offered_rate"), of(1, "offered_rate"), of(3, "offered_rate")),
-        (json!("16"), json!("32"), json!("64"))
+        (json!("40"), json!("80"), json!("160"))
     );
     Coordinator::resume(&resumed).finish().expect_code(1).expect_said(&["is finished"]);
 }

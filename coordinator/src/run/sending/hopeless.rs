@@ -117,6 +117,8 @@ impl Watch for Looking<'_> {
 
     fn hopeless(&mut self, since_start: Nanos) -> Option<String> {
         let why = self.looks.as_mut()?.look(since_start)?;
+        // It is said once.
+        self.looks = None;
         self.ui.note(&format!("search       {why}"));
         Some(why)
     }
