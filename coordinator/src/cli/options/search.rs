@@ -34,18 +34,18 @@ pub struct SearchOptions {
     pub max_rate: Option<String>,
 
     /// How long the search may go on: no trial begins that would end later [default: 30m]
-    #[arg(long, value_name = "TIME", requires = "find_knee", help_heading = "Search")]
+    #[arg(long, value_name = "TIME", help_heading = "Search")]
     pub budget: Option<String>,
 
     /// The bracket is narrow enough when its upper end is at most so much above its lower one [default: 10%]
-    #[arg(long, value_name = "SHARE", requires = "find_knee", help_heading = "Search")]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub bracket_width: Option<String>,
 
     /// The probability with which the bracket holds the knee, at least [default: 95%]
-    #[arg(long, value_name = "SHARE", requires = "find_knee", help_heading = "Search")]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub confidence: Option<String>,
 
     /// Trials at one rate, at most; after each it is looked whether they decide [default: 6]
-    #[arg(long, value_name = "N", requires = "find_knee", help_heading = "Search")]
+    #[arg(long, value_name = "N", help_heading = "Search")]
     pub trials_a_rate: Option<u32>,
 }

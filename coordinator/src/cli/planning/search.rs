@@ -25,7 +25,8 @@ pub(super) fn settings(
     (process, extent): (Process, Extent),
 ) -> anyhow::Result<Option<SearchSettings>> {
     if !options.find_knee {
-        return Ok(None);
+        return ignored(options)
+            .map_or(Ok(None), |option| bail!("{option} would be ignored without --find-knee"));
     }
     match common.arrival {
         Arrival::Closed => bail!("--find-knee needs an open loop: a closed one has no rate to search for"),
@@ -70,6 +71,19 @@ pub(super) fn settings(
         );
     }
     Ok(Some(settings))
+}
+
+/// An option that says nothing without a search.
+fn ignored(options: &SearchOptions) -> Option<&'static str> {
+    let given = [
+        ("--min-rate", options.min_rate.is_some()),
+        ("--max-rate", options.max_rate.is_some()),
+        ("--budget", options.budget.is_some()),
+        ("--bracket-width", options.bracket_width.is_some()),
+        ("--confidence", options.confidence.is_some()),
+        ("--trials-a-rate", options.trials_a_rate.is_some()),
+    ];
+    given.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }
 
 /// What a search can decide by.
