@@ -3,9 +3,11 @@
 //! Owns how repeats of one rate are pooled ([`RateResult`]) and how the knee is read off them ([`Knee`]). Only valid
 //! trials decide. A rate without a valid trial is *undecided*: it neither passes nor fails, and the knee is looked
 //! for among the others; the sentence names it. This module must never interpolate between rates: the knee is a
-//! bracket of two rates that were tested. Table-driven tests hold every case.
+//! bracket of two rates that were tested. Table-driven tests hold every case. [`search`] says which rates to test where
+//! nobody knows them before.
 
 mod rate;
+pub mod search;
 mod stop;
 #[cfg(test)]
 mod tests;

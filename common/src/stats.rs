@@ -13,8 +13,8 @@ mod tally;
 
 pub use batches::{
     BATCH_COUNTS, BATCH_LENGTH_IN_MEDIANS, Batching, MAX_LAG1, MIN_BEYOND_PERCENTILE, MIN_MISSED,
-    MIN_REQUESTS_PER_BATCH, Observation, ShareBatch, WIDENING_MEAN, WIDENING_SHARE, mean_interval,
-    percentile_interval, pooled_share,
+    MIN_REQUESTS_PER_BATCH, Observation, PART_COUNTS, ShareBatch, WIDENING_MEAN, WIDENING_SHARE,
+    independent_parts, mean_interval, percentile_interval, pooled_share, pooled_share_at,
 };
 pub use interval::{Interval, NoInterval};
 pub use student::t_quantile;

@@ -79,6 +79,9 @@ pub enum ReasonKind {
     EngineDied,
     /// The operator ended the trial early.
     Interrupted,
+    /// The search for the knee ended the trial early, because its rate could not pass any more. Nothing is wrong with it;
+    /// it is to be known.
+    CutBySearch,
 }
 
 impl ReasonKind {
@@ -98,12 +101,14 @@ impl ReasonKind {
         Self::EngineRestarted,
         Self::EngineDied,
         Self::Interrupted,
+        Self::CutBySearch,
     ];
 
     /// The verdict that this kind leads to.
     #[must_use]
     pub fn verdict(self) -> Verdict {
         match self {
+            Self::CutBySearch => Verdict::Valid,
             Self::DispatchLateness | Self::ReadLateness => Verdict::Late,
             Self::ClockBound | Self::ClientQueueTimeout | Self::ClientQueueGrew | Self::TelemetryLost => {
                 Verdict::Degraded

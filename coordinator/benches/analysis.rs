@@ -231,6 +231,7 @@ fn store_a_run(data: &Path, traces: u64, tokens: usize) -> anyhow::Result<()> {
         workload_sha256: Digest([0; 32]),
         agents: (0..AGENTS).map(agent).collect::<Result<_, _>>()?,
         findings: Vec::new(),
+        cut: None,
         start: None,
         boot: 0,
         gaps: None,

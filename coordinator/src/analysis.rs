@@ -7,7 +7,7 @@ mod tests;
 use std::io::Write;
 use std::path::Path;
 
-use common::ids::AgentName;
+use common::ids::{AgentName, Nanos};
 use common::metrics::RequestMetrics;
 use common::plan::ArrivalPlan;
 use common::slo::{SloMetric, SloSet};
@@ -22,7 +22,7 @@ use crate::retokenize::{Retokenizer, Uncountable};
 use crate::store::{RunStore, Selection};
 use crate::sweep::PlannedTrial;
 use crate::trial::seal::{SealError, ledger};
-use reading::{Decoded, Reading};
+use reading::{Decoded, Reading, Row};
 
 /// Why a trial cannot be analysed.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ fn analyse_on(
     let input = TrialInput {
         scheduled: trial.scheduled,
         offered: rate,
-        length: plan.length(),
+        length: trial.cut.map_or(plan.length(), |cut| Some(Nanos::from_secs_f64(cut.length_seconds))),
         slos,
         agents: &agents,
         limits: kept.limits,
@@ -98,7 +98,10 @@ fn analyse_on(
     let mut counting = Counting { run, trial, selection: None };
     let mut uncounted = Uncounted::default();
     let mut synthetic = Gaps::default();
-    let reading = Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none() };
+    // What was sent after a cut, before its word came to the agent, is kept and does not count.
+    let counted = trial.cut.map_or(u64::MAX, |_| trial.scheduled);
+    let reading =
+        Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none(), counted };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(SealError::from)?;
     let gaps = reading.all(blocks, threads, |Decoded { agent, rows, lines: told }| {
         // A stranger's traces get a position that no agent has: the books will say so.
@@ -110,12 +113,14 @@ fn analyse_on(
             if !counting.counts(&row.facts)? {
                 continue;
             }
-            if let Some((known, retokenized)) = row.compared {
-                summariser.compare_retokenized(known, retokenized);
+            if row.facts.index.0 < counted {
+                if let Some((known, retokenized)) = row.compared {
+                    summariser.compare_retokenized(known, retokenized);
+                }
+                uncounted.note(row.uncountable);
+                summariser.take(agent, &row.metrics, &row.facts);
+                synthetic.add(&row.metrics, row.gaps);
             }
-            uncounted.note(row.uncountable);
-            summariser.take(agent, &row.metrics, &row.facts);
-            synthetic.add(&row.metrics, row.gaps);
             if let Some(Lines { out, path }) = &mut lines {
                 out.write_all(told.get(line).unwrap_or_default())
                     .map_err(|error| AnalysisError::Write { path: path.display().to_string(), error })?;
@@ -134,6 +139,7 @@ fn analyse_on(
         seed,
         schedule_sha256: trial.schedule_sha256,
         workload_sha256: trial.workload_sha256,
+        cut: trial.cut,
         summary: summariser.finish(),
         telemetry: None,
     })
@@ -271,10 +277,12 @@ pub fn samples(
     let mut samples: Vec<(SloMetric, Vec<f64>)> = metrics.map(|m| (m, Vec::new())).into();
     let number = trial.planned.trial;
     let blocks = run.trial_blocks(number, trial.epoch)?;
-    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false };
+    let counted = trial.cut.map_or(u64::MAX, |_| trial.scheduled);
+    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false, counted };
     reading.all(blocks, aside::threads(), |block| {
         // Synthetic traces are failures: every success counts.
-        for row in block.rows.iter().filter(|row| row.facts.outcome.is_success()) {
+        let counts = |row: &&Row| row.facts.outcome.is_success() && row.facts.index.0 < counted;
+        for row in block.rows.iter().filter(counts) {
             samples.iter_mut().for_each(|(metric, values)| values.extend(row.metrics.seconds(*metric)));
         }
         Ok::<_, SealError>(())

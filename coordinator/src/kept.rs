@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use common::fleet::Health;
 use common::ids::{AgentName, Digest, Epoch, Nanos};
+use common::knee::search::Cut;
 use common::offset::Estimate;
 use common::plan::{Extent, Process};
 use common::slo::{SloSet, Target as SloTarget};
@@ -96,6 +97,9 @@ pub struct KeptTrial {
     pub agents: Vec<KeptAgent>,
     /// What is wrong with it beyond what its traces show.
     pub findings: Vec<Reason>,
+    /// The search ended it: `scheduled` are the arrivals before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
     /// Its start by the coordinator's monotonic clock; none in runs of before telemetry.
     #[serde(default)]
     pub start: Option<Nanos>,

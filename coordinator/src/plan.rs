@@ -7,6 +7,7 @@ use common::dialect::Dialect;
 use common::fleet::{ProbeDepth, Upload};
 use common::ids::{Digest, Nanos};
 use common::knee::FailureShare;
+use common::knee::search::{Search, SearchSettings};
 use common::plan::{ArrivalPlan, Extent, OfferedRate, Process, Target};
 use common::seed::Seed;
 use common::slo::{SloSet, Target as SloTarget};
@@ -107,8 +108,10 @@ impl BetweenTrials {
 /// Everything that a run needs to know.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The trials, in the order of sending.
+    /// The trials, in the order of sending. Of a search those that it has asked for so far.
     pub trials: Vec<PlannedTrial>,
+    /// The rates are searched for, and no trial is known before.
+    pub search: Option<SearchSettings>,
     /// The shape of the arrivals.
     pub process: Process,
     /// How much each trial sends.
@@ -160,6 +163,13 @@ impl Plan {
     #[must_use]
     pub fn arrivals(&self, rate: OfferedRate) -> ArrivalPlan {
         ArrivalPlan { process: self.process, rate, extent: self.extent }
+    }
+
+    /// The search, where the rates are searched for.
+    #[must_use]
+    pub fn search(&self) -> Option<Search> {
+        let (target, process, extent) = (self.slo_target, self.process, self.extent);
+        self.search.map(|settings| Search { settings, target, process, extent })
     }
 
     /// The workload's digest.

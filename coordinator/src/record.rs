@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::plan::Plan;
 use crate::retokenize::Retokenizer;
 use crate::run::Gathered;
+use crate::sweep::PlannedTrial;
 
 /// What the record should say of hardware, engine and model, and only the user can know (SPEC, section 9).
 const WANTED: &[(&str, &[&str])] = &[
@@ -177,7 +178,7 @@ fn plan_json(plan: &Plan) -> Value {
         "idle_timeout_seconds": target.idle_timeout.as_secs_f64(),
         "keep_text": target.keep_text,
         "arrival": arrival(plan), "requests": requests, "duration_seconds": duration_seconds,
-        "seed": plan.seed, "trial_order": plan.trials,
+        "seed": plan.seed, "trial_order": trial_order(plan), "search": plan.search,
         "slos": plan.slos, "slo_target": plan.slo_target.share(),
         "stop_after_knee": plan.stop_after_knee, "max_failures": plan.max_failures,
         "max_concurrency": plan.max_concurrency, "warmup": plan.warmup,
@@ -202,6 +203,11 @@ pub fn engines(record: &Value) -> Vec<BaseUrl> {
     let replicas = plan[REPLICA_URLS].as_array().map(Vec::as_slice).unwrap_or_default();
     let urls = std::iter::once(&plan["base_url"]).chain(replicas);
     urls.filter_map(|url| url.as_str()?.parse().ok()).collect()
+}
+
+/// A search has none: its trials follow from one another.
+fn trial_order(plan: &Plan) -> &[PlannedTrial] {
+    if plan.search.is_some() { &[] } else { &plan.trials }
 }
 
 /// The arrival process. A closed loop has none, and says so.

@@ -28,6 +28,8 @@ use super::sums::{Sums, errors, lag1, position, ranks};
 
 /// Numbers of batches, in the order in which they are tried: few and long ones first.
 pub const BATCH_COUNTS: [u32; 2] = [10, 20];
+/// Numbers of parts whose pace is compared, each twice the one before.
+pub const PART_COUNTS: [u32; 5] = [20, 40, 80, 160, 320];
 /// A batch lasts at least this many times the median E2E.
 pub const BATCH_LENGTH_IN_MEDIANS: f64 = 10.0;
 /// A batch holds at least this many requests on average.
@@ -38,6 +40,8 @@ pub const MAX_LAG1: f64 = 0.2;
 pub const MIN_MISSED: u64 = 5;
 /// An interval of a percentile needs at least this many requests beyond it.
 pub const MIN_BEYOND_PERCENTILE: f64 = 50.0;
+/// The probability beyond each end of a 95% interval.
+pub(super) const TAIL: f64 = 0.025;
 /// Half width of a mean's interval, over that of Student's t.
 pub const WIDENING_MEAN: f64 = 1.3;
 /// Half width of the interval of a share or a percentile, over that of Student's t.
@@ -66,6 +70,7 @@ pub struct ShareBatch {
 pub struct Batching {
     length: f64,
     counts: Result<Vec<u32>, NoInterval>,
+    parts: u32,
 }
 
 impl Batching {
@@ -73,13 +78,25 @@ impl Batching {
     /// of every request, failures included, in any order.
     #[must_use]
     pub fn new(length_seconds: f64, median_e2e_seconds: f64, e2e: &[Observation]) -> Self {
-        Self { length: length_seconds, counts: counts(length_seconds, median_e2e_seconds, e2e) }
+        let mut order = e2e.to_vec();
+        order.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let counts = counts(length_seconds, median_e2e_seconds, &order);
+        Self { length: length_seconds, counts, parts: parts(length_seconds, median_e2e_seconds, &order) }
     }
 
     /// For a trial that has no intervals whatever its samples.
     #[must_use]
     pub fn refused(reason: NoInterval) -> Self {
-        Self { length: 0.0, counts: Err(reason) }
+        Self { length: 0.0, counts: Err(reason), parts: 0 }
+    }
+
+    /// Into how many parts the trial can be cut whose pace does not depend on the part before: the largest of
+    /// [`PART_COUNTS`] at which, and at whose half, the ranks of the parts' mean E2E show a lag-1 correlation below
+    /// [`MAX_LAG1`]; each with at least 3 requests, and at least as long as the median E2E. 0 where there is none. More than
+    /// there are batches, and known of trials, too, that have no batches.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// The interval of the mean of `samples`, which are not negative: over the requests that have the metric, each
@@ -143,7 +160,7 @@ impl Batching {
         let at_estimate = order.get(expected as usize).map_or(f64::INFINITY, |s| s.value);
         let estimate = self.uncorrelated(samples, |value| f64::from(u8::from(value > at_estimate)))?;
         let mut sums = Sums { e: vec![0.0; estimate.e.len()], n: estimate.n.clone() };
-        let errors = errors(estimate.batches(), WIDENING_SHARE);
+        let errors = errors(estimate.batches(), WIDENING_SHARE, TAIL);
         let (mut low, mut high) = (None, None);
         for (i, sample) in order.iter().enumerate() {
             sums.e[position(sample.at, self.length, sums.n.len())] += 1.0;
@@ -192,6 +209,13 @@ impl Batching {
 /// The interval of a share over the batches of all repeats of a rate together. Each repeat has to have batches.
 #[must_use]
 pub fn pooled_share(repeats: &[Vec<ShareBatch>]) -> Interval {
+    pooled_share_at(repeats, TAIL)
+}
+
+/// The same for another level: the share lies beyond each end with at most the probability `tail` (above 0, below one
+/// half). For a look of a sequence of looks, which may spend only a part of the error.
+#[must_use]
+pub fn pooled_share_at(repeats: &[Vec<ShareBatch>], tail: f64) -> Interval {
     if repeats.is_empty() || repeats.iter().any(Vec::is_empty) {
         return Interval::none(NoInterval::NotEveryRepeat);
     }
@@ -205,8 +229,17 @@ pub fn pooled_share(repeats: &[Vec<ShareBatch>]) -> Interval {
         return Interval::none(NoInterval::TooFewMissed);
     }
     let lag1 = repeats.iter().map(|r| sums(&mut r.iter()).lag1()).fold(f64::NEG_INFINITY, f64::max);
-    let (low, high) = all.share_interval(errors(all.batches(), WIDENING_SHARE));
+    let (low, high) = all.share_interval(errors(all.batches(), WIDENING_SHARE, tail));
     Interval::Known { low, high, batches: all.batches(), lag1 }
+}
+
+/// How many stretches of a trial were looked at and found not to depend on each other, when it qualified for so many
+/// `batches`: the parts of which the pace is compared. Less than requests, so that a request in such a part may depend
+/// on all others in it.
+#[must_use]
+pub fn independent_parts(requests: u64, batches: u32) -> u64 {
+    let batches = u64::from(batches.max(1));
+    batches * parts_of_a_batch(requests, batches)
 }
 
 /// The interval of the mean of `samples`, which are the E2E of every request of a trial of `length_seconds`.
@@ -226,10 +259,18 @@ pub fn percentile_interval(
     Batching::new(length_seconds, median_e2e_seconds, samples).percentile(samples, p)
 }
 
+/// See [`Batching::parts`].
+fn parts(length: f64, median: f64, order: &[Observation]) -> u32 {
+    let qualifies = |parts: u32| {
+        let long_enough = length / f64::from(parts) >= median && order.len() >= 3 * parts as usize;
+        long_enough && lag1_of_parts(order, parts as usize) < MAX_LAG1
+    };
+    let alone = |parts: u32| parts == PART_COUNTS[0] || qualifies(parts / 2);
+    PART_COUNTS.into_iter().rev().find(|&parts| qualifies(parts) && alone(parts)).unwrap_or(0)
+}
+
 /// The numbers of batches for which length, requests and pace qualify.
-fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoInterval> {
-    let mut order = e2e.to_vec();
-    order.sort_by(|a, b| a.at.total_cmp(&b.at));
+fn counts(length: f64, median: f64, order: &[Observation]) -> Result<Vec<u32>, NoInterval> {
     let mut counts = Vec::new();
     let mut first_reason = None;
     for count in BATCH_COUNTS {
@@ -239,7 +280,7 @@ fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoI
             NoInterval::TooShort
         } else if (order.len() as u64) < MIN_REQUESTS_PER_BATCH * u64::from(count) {
             NoInterval::TooFewRequests
-        } else if pace_lag1(&order, count as usize) >= MAX_LAG1 {
+        } else if pace_lag1(order, count as usize) >= MAX_LAG1 {
             NoInterval::Correlated
         } else {
             counts.push(count);
@@ -253,10 +294,17 @@ fn counts(length: f64, median: f64, e2e: &[Observation]) -> Result<Vec<u32>, NoI
     }
 }
 
+fn parts_of_a_batch(requests: u64, batches: u64) -> u64 {
+    (requests / (3 * batches)).clamp(1, 16)
+}
+
 /// Lag-1 correlation of the ranks of the mean E2E of parts of a batch: 16 to a batch, or fewer and of at least
 /// 3 requests.
 fn pace_lag1(order: &[Observation], batches: usize) -> f64 {
-    let parts = batches * (order.len() / (3 * batches)).clamp(1, 16);
+    lag1_of_parts(order, batches * parts_of_a_batch(order.len() as u64, batches as u64) as usize)
+}
+
+fn lag1_of_parts(order: &[Observation], parts: usize) -> f64 {
     let mean = |part: usize| {
         let (from, to) = (part * order.len() / parts, (part + 1) * order.len() / parts);
         let part = order.get(from..to).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The sums of batches, what varies between them, and the intervals that follow. The formulas and their sources are in
 //! [`super::batches`].
 
-use super::batches::{Observation, WIDENING_MEAN};
+use super::batches::{Observation, TAIL, WIDENING_MEAN};
 use super::student::t_quantile;
 
 /// Sum and number of the samples of each batch.
@@ -51,7 +51,7 @@ impl Sums {
         if mean <= 0.0 {
             return (mean, mean);
         }
-        let factor = libm::exp(errors(self.batches(), WIDENING_MEAN) * self.standard_error() / mean);
+        let factor = libm::exp(errors(self.batches(), WIDENING_MEAN, TAIL) * self.standard_error() / mean);
         (mean / factor, mean * factor)
     }
 
@@ -72,9 +72,9 @@ impl Sums {
     }
 }
 
-/// Half width of an interval over `batches`, in standard errors.
-pub(super) fn errors(batches: u32, widening: f64) -> f64 {
-    widening * t_quantile(0.975, batches.saturating_sub(1).max(1))
+/// Half width of an interval over `batches`, in standard errors, when `tail` lies beyond each end.
+pub(super) fn errors(batches: u32, widening: f64, tail: f64) -> f64 {
+    widening * t_quantile(1.0 - tail, batches.saturating_sub(1).max(1))
 }
 
 /// The batch of an instant; the last one holds what is scheduled after L.

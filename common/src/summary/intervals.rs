@@ -23,6 +23,9 @@ pub struct Intervals {
     pub slo_attainment: Interval,
     /// The batches behind the interval of attainment, for pooling it over repeats; empty where there are none.
     pub slo_attainment_batches: Vec<ShareBatch>,
+    /// Parts of the trial whose pace does not depend on the part before (see [`Batching::parts`]); 0 where there are none.
+    #[serde(default)]
+    pub independent_parts: u32,
 }
 
 impl Intervals {
@@ -38,6 +41,7 @@ impl Intervals {
             e2e_p99: none,
             slo_attainment: none,
             slo_attainment_batches: Vec::new(),
+            independent_parts: 0,
         }
     }
 }
@@ -73,6 +77,7 @@ impl Intervals {
             e2e_p99,
             slo_attainment: if has_objectives { batching.share(&good) } else { undefined },
             slo_attainment_batches: batches.unwrap_or_default(),
+            independent_parts: batching.parts(),
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Reading<'a> {
     pub(super) lines: bool,
     /// Whether gaps between content events are counted; not where what comes of them is known.
     pub(super) gaps: bool,
+    /// Arrivals from this one on do not count.
+    pub(super) counted: u64,
 }
 
 /// A block, as far as numbers need it.
@@ -104,7 +106,7 @@ impl Reading<'_> {
         };
         let metrics = RequestMetrics::of_outline(outline, &facts);
         let mut held = Vec::new();
-        match self.gaps && facts.outcome.is_success() {
+        match self.gaps && facts.outcome.is_success() && facts.index.0 < self.counted {
             true if facts.synthetic => held = between.to_vec(),
             true => gaps.add(&metrics, between.iter().copied()),
             false => {}

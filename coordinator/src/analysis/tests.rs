@@ -97,6 +97,7 @@ fn kept() -> KeptRun {
         workload_sha256: common::ids::Digest([0; 32]),
         agents: AGENTS.map(|name| KeptAgent::unknown(agent(name))).into(),
         findings: Vec::new(),
+        cut: None,
         start: None,
         boot: 0,
         gaps: None,

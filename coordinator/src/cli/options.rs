@@ -1,6 +1,7 @@
 //! The options as typed, with their defaults and their help.
 
 mod apart;
+mod search;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ pub(super) use apart::{
     CaptureOptions, ExportFormat, ExportOptions, ExportTable, Format, ProbeFormat, ProbeOptions,
     ReportOptions, ResumeOptions, RmOptions, RunsOptions,
 };
+pub(super) use search::SearchOptions;
 
 /// Finds the highest request rate at which an LLM serving engine still meets its latency objectives.
 ///
@@ -52,7 +54,7 @@ pub enum Command {
             value_name = "RATES",
             allow_hyphen_values = true,
             value_delimiter = ',',
-            required_unless_present_any = ["concurrency", "config"],
+            required_unless_present_any = ["concurrency", "config", "find_knee"],
             help_heading = "Load"
         )]
         rates: Vec<String>,
@@ -60,6 +62,10 @@ pub enum Command {
         /// Trials at each rate, each with a schedule of its own
         #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Load")]
         repeats: u32,
+
+        /// Or a search
+        #[command(flatten)]
+        search: SearchOptions,
 
         /// Everything else
         #[command(flatten)]
@@ -101,6 +107,8 @@ pub struct Rates {
     pub rates: Vec<String>,
     /// Trials at each.
     pub repeats: u32,
+    /// Or a search.
+    pub search: SearchOptions,
     /// The option's name, for messages.
     pub option: &'static str,
 }
@@ -110,11 +118,13 @@ impl Command {
     #[must_use]
     pub fn sending(&self) -> Option<(&Common, Rates)> {
         match self {
-            Self::Sweep { rates, repeats, common } => {
-                Some((common, Rates { rates: rates.clone(), repeats: *repeats, option: "--rates" }))
+            Self::Sweep { rates, repeats, search, common } => {
+                let (rates, search) = (rates.clone(), search.clone());
+                Some((common, Rates { rates, repeats: *repeats, search, option: "--rates" }))
             }
             Self::Run { rate, common } => {
-                Some((common, Rates { rates: rate.iter().cloned().collect(), repeats: 1, option: "--rate" }))
+                let (rates, search) = (rate.iter().cloned().collect(), SearchOptions::default());
+                Some((common, Rates { rates, repeats: 1, search, option: "--rate" }))
             }
             Self::Probe(_)
             | Self::Capture(_)

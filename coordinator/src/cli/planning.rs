@@ -51,11 +51,19 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     let process = process(options)?;
     let extent = extent(options)?;
     let repeats = rates.repeats;
-    let offered = offered(options, rates, process, extent)?;
+    let search = search::settings(&rates.search, options, (process, extent))?;
+    let offered = match search {
+        Some(_) => Vec::new(),
+        None => offered(options, rates, process, extent)?,
+    };
     let seed = Seed(options.seed);
     let workload = workload(options)?;
     let target = target(options, &workload.rows)?;
     let slos = slos(&options.objectives, &target)?;
+    let slo_target = slo_target(&options.objectives)?;
+    if search.is_some() {
+        search::decides_by(objectives(&options.objectives)?.is_some(), &slos, slo_target)?;
+    }
     let fleet = fleet(&options.agents)?;
     let agents = fleet.local + fleet.remote;
     let limits = offered.iter().filter_map(|rate| rate.workers()).map(|workers| ("--concurrency", workers));
@@ -68,13 +76,14 @@ pub(super) fn plan(options: &Common, rates: &Rates) -> anyhow::Result<Plan> {
     }
     Ok(Plan {
         trials: sweep::order(&offered, repeats, seed),
+        search,
         process,
         extent,
         seed,
         target,
         workload,
         slos,
-        slo_target: slo_target(&options.objectives)?,
+        slo_target,
         stop_after_knee: options.stop_after_knee,
         max_failures: options
             .max_failures
@@ -427,5 +436,6 @@ pub(super) fn fleet(options: &AgentOptions) -> anyhow::Result<FleetPlan> {
     })
 }
 
+mod search;
 #[cfg(test)]
 mod tests;

@@ -112,8 +112,11 @@ impl Note for Progress {
 impl Ui for Progress {
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64) {
         let PlannedTrial { trial: number, rate, repeat, rerun_of, .. } = *trial;
-        let place = rerun_of
-            .map_or_else(|| format!("{} of {of}", number.0 + 1), |first| format!("again for trial {first}"));
+        let place = match (rerun_of, plan.search) {
+            (Some(first), _) => format!("again for trial {first}"),
+            (None, Some(_)) => "of a search".to_owned(),
+            (None, None) => format!("{} of {of}", number.0 + 1),
+        };
         let title = format!("trial {number} ({place}): {}, repeat {repeat}", shown_rate(rate));
         self.trial =
             Standing { title, arrivals, length: plan.arrivals(trial.rate).length(), said: Nanos::ZERO };

@@ -58,6 +58,7 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     let rows = plan.workload.rows.rows.len();
     lines.push(line("workload").value(format!("{} of {rows} rows", plan.workload.source), &["workload"]));
     lines.push(arrivals(plan, line("arrivals")));
+    lines.extend(search(plan, line("search")));
     let slos = if plan.slos.is_empty() { "none".to_owned() } else { plan.slos.to_string() };
     lines.push(
         line("objectives")
@@ -100,9 +101,35 @@ pub(super) fn plan(plan: &Plan, matches: &ArgMatches, run: &RunId) -> String {
     for field in &plan.workload.rows.ignored_fields {
         let _ = writeln!(text, "note         the workload's field {field:?} is not used");
     }
+    if let Some(most) = plan.search().map(|search| search.at_most()) {
+        let _ = writeln!(
+            text,
+            "run          {run}: at most {}, {}, and the drain of the last one",
+            trials(most.trials as usize),
+            about(Nanos::from_secs_f64(most.seconds))
+        );
+        return text;
+    }
     let expected = plan.scheduled_length() + Nanos(AROUND_A_TRIAL.0.saturating_mul(plan.trials.len() as u64));
     let _ = writeln!(text, "run          {run}: {}, about {}", trials(plan.trials.len()), about(expected));
     text
+}
+
+/// What is searched for, and what it may take.
+fn search<'a>(plan: &Plan, line: Line<'a>) -> Option<Line<'a>> {
+    let search = plan.search?;
+    let percent = |share: f64| format!("{}%", (share * 1e6).round() / 1e4);
+    Some(
+        line.value(format!("from {}/s", search.min_rate_per_second), &["min_rate"])
+            .value(format!("to {}/s", search.max_rate_per_second), &["max_rate"])
+            .value(
+                format!("until the bracket is {} wide", percent(search.relative_width)),
+                &["bracket_width"],
+            )
+            .value(format!("with {} confidence", percent(search.confidence)), &["confidence"])
+            .value(format!("at most {} trials a rate", search.trials_a_rate), &["trials_a_rate"])
+            .value(format!("within {}", about(Nanos::from_secs_f64(search.budget_seconds))), &["budget"]),
+    )
 }
 
 fn arrivals<'a>(plan: &Plan, line: Line<'a>) -> Line<'a> {
@@ -118,7 +145,7 @@ fn arrivals<'a>(plan: &Plan, line: Line<'a>) -> Line<'a> {
         Extent::Duration(d) => line.value(format!("{} a trial", shown_time(d)), &["duration"]),
     };
     let repeats = plan.trials.iter().map(|t| t.repeat + 1).max().unwrap_or(0);
-    let line = if known(line.matches, "repeats") {
+    let line = if plan.search.is_none() && known(line.matches, "repeats") {
         line.value(format!("{repeats} repeats"), &["repeats"])
     } else {
         line

@@ -1,6 +1,7 @@
 //! `report.json`.
 
 use common::ids::RunId;
+use common::knee::search::SearchResult;
 use common::knee::{Knee, RateResult};
 use common::slo::{SloSet, Target};
 use serde::Serialize;
@@ -20,6 +21,7 @@ pub(super) struct Document<'a> {
     slos: &'a SloSet,
     slo_target: Target,
     knee: &'a Knee,
+    search: Option<&'a SearchResult>,
     rates: &'a [RateResult],
     energy: Option<Energy>,
     trials: &'a [TrialReport],
@@ -51,6 +53,7 @@ pub(super) fn document(report: &Report) -> Document<'_> {
         slos: &report.slos,
         slo_target: report.target,
         knee: &report.knee,
+        search: report.search.as_ref(),
         rates: &report.rates,
         energy: report.energy(),
         trials: &report.trials,

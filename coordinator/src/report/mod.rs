@@ -23,6 +23,7 @@ pub use table::render_table;
 pub use traces::{TraceRow, write_trace, write_traces};
 
 use common::ids::{Digest, RunId, TrialId};
+use common::knee::search::{Cut, SearchResult};
 use common::knee::{Knee, RateResult, TrialRef, pool_rates};
 use common::plan::OfferedRate;
 use common::seed::Seed;
@@ -30,6 +31,7 @@ use common::slo::{SloSet, Target};
 use common::summary::TrialSummary;
 use serde::Serialize;
 
+use crate::sweep::search;
 use crate::telemetry::TrialTelemetry;
 
 /// Everything that a report shows. Make one with [`Report::new`], which pools the rates and finds the knee.
@@ -49,6 +51,8 @@ pub struct Report {
     pub rates: Vec<RateResult>,
     /// The knee.
     pub knee: Knee,
+    /// What the search found, where the rates were searched for.
+    pub search: Option<SearchResult>,
 }
 
 /// One trial of a report.
@@ -69,6 +73,8 @@ pub struct TrialReport {
     pub schedule_sha256: Digest,
     /// Digest of the workload file.
     pub workload_sha256: Digest,
+    /// How much of its schedule the search left away, because the rate could not pass any more; none of a whole trial.
+    pub cut: Option<Cut>,
     /// Its numbers.
     pub summary: TrialSummary,
     /// What was recorded beside it; none when nothing was.
@@ -87,7 +93,9 @@ impl Report {
     ) -> Self {
         let rates = pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
         let knee = Knee::find(&rates, &slos, target);
-        Self { run_id, experiment, slos, target, trials, rates, knee }
+        let search = search::of_record(&experiment, target);
+        let search = search.map(|search| search.result(&search::evidence(&trials), &slos));
+        Self { run_id, experiment, slos, target, trials, rates, knee, search }
     }
 
     /// The trials that count for the run as a whole: those that were not sent again.

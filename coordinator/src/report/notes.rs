@@ -34,11 +34,29 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     causes(report, &mut lines);
     reasons(report, &mut lines);
     reruns(report, &mut lines);
+    cut(report, &mut lines);
     super::replicas::lines(report, &mut lines);
     super::beside::beside(report, &mut lines);
     lines.push(String::new());
     wrap(&report.knee.to_string(), "", &mut lines);
+    if let Some(search) = &report.search {
+        wrap(&search.text, "", &mut lines);
+        search.would_narrow.iter().for_each(|text| wrap(text, "", &mut lines));
+    }
     lines
+}
+
+/// Which trials a search ended early.
+fn cut(report: &Report, lines: &mut Vec<String>) {
+    let cut = report.trials.iter().filter(|t| t.cut.is_some());
+    let named: Vec<String> = cut.map(|t| format!("{} ({})", t.trial, named(&t.rate.to_string()))).collect();
+    if !named.is_empty() {
+        let text = format!(
+            "Ended early by the search, because they could not pass any more, and over what was sent before that: trial {}.",
+            named.join(", trial ")
+        );
+        wrap(&text, "", lines);
+    }
 }
 
 /// Which trials were sent again, and as which.

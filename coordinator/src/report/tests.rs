@@ -80,6 +80,7 @@ pub(crate) fn trial(
         seed: Seed(7),
         schedule_sha256: Digest::of(b"schedule"),
         workload_sha256: Digest::of(b"workload"),
+        cut: None,
         summary: summarise(input, samples),
         telemetry: None,
     }

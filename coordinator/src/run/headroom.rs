@@ -33,7 +33,10 @@ impl Demand {
     /// Of the highest rate; none where no trial has one.
     fn of(plan: &Plan, agents: usize) -> Option<Self> {
         let highest = |rates: f64, rate: f64| rates.max(rate);
-        let rate = plan.trials.iter().filter_map(|t| t.rate.per_second()).reduce(highest)?;
+        // Of a search only its first rate is sure to be sent; where the agents end, its trials are late and do not decide.
+        let searched = plan.search.map(|search| search.min_rate_per_second);
+        let rates = plan.trials.iter().filter_map(|t| t.rate.per_second());
+        let rate = searched.or_else(|| rates.reduce(highest))?;
         let rate = match plan.process {
             Process::Ramp { to } => rate.max(to.per_second()),
             _ => rate,

@@ -5,7 +5,9 @@ mod begin;
 mod close;
 mod collect;
 mod engine;
+mod hopeless;
 mod recover;
+mod search;
 mod traces;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,6 +17,7 @@ use anyhow::{Context, anyhow, bail};
 use common::disk::{Disk, OsDisk};
 use common::fleet::DrainReport;
 use common::ids::{AgentName, Epoch, TrialId};
+use common::validity::{Reason, ReasonKind};
 
 use super::{Means, RunOutcome, beside};
 use crate::fleet::ToAgent;
@@ -28,6 +31,7 @@ use crate::trial::drive::{TrialCase, drive};
 use crate::trial::machine::Ending;
 use again::Left;
 pub use begin::Opened;
+use hopeless::Looking;
 
 /// How a trial went.
 enum Sent {
@@ -65,8 +69,9 @@ impl Sending<'_, '_> {
         if self.run.kept.idle.is_none() {
             self.run.kept.idle = beside::idle(&mut self.gathering()).await?;
         }
+        self.run.take_up_search();
         let mut left = again::left(&self.run.plan.trials, &self.run.kept.trials);
-        while let Some(next) = left.pop_front() {
+        while let Some(next) = left.pop_front().or_else(|| self.searched()) {
             if self.ends(&next, &left) {
                 return Ok(false);
             }
@@ -115,6 +120,8 @@ impl Sending<'_, '_> {
         let case = self.case(&planned, epoch);
         let started = RunEvent::TrialStarted { trial: planned.trial, epoch };
         let store = self.run.store.clone();
+        let of = (&planned, epoch, assigned.count);
+        let mut watch = Looking::at(&mut *self.means.ui, &self.run.plan, &store, of);
         let ending = drive(
             &case,
             &assigned,
@@ -122,7 +129,7 @@ impl Sending<'_, '_> {
             &*self.means.clock,
             &mut self.means.stop,
             || store.append_event(&started),
-            &mut *self.means.ui,
+            &mut watch,
         )
         .await?;
         match ending {
@@ -140,7 +147,7 @@ impl Sending<'_, '_> {
                     false => Err(anyhow!("trial {}: {reason}", planned.trial)),
                 }
             }
-            Ending::Ran { start, drained, mut lost, stopped, engine_died } => {
+            Ending::Ran { start, drained, mut lost, stopped, engine_died, cut } => {
                 // Its last answers may have been cut, and all agents drained, before its end was told.
                 let (engine_died, unknown) = match engine_died {
                     None => match self.engine_is_dead().await {
@@ -165,10 +172,20 @@ impl Sending<'_, '_> {
                     (known, _) => known,
                 };
                 let whole = lost.is_empty() && !stopped && engine_died.is_none();
-                let gave_up = if whole { told.gave_up() } else { BTreeMap::new() };
+                let cut = cut.filter(|_| whole);
+                let gave_up = if whole && cut.is_none() { told.gave_up() } else { BTreeMap::new() };
+                let left_away = match &cut {
+                    Some(_) => self.cut_of(planned.trial, epoch, assigned.count)?,
+                    None => None,
+                };
+                let mut findings = close::findings(stopped, engine_died.as_deref(), &reasons, &gave_up);
+                findings.extend(left_away.and(cut).map(|why| Reason::new(ReasonKind::CutBySearch, why)));
+                let (scheduled, cut) = left_away.unzip();
                 let sealed = KeptTrial {
                     agents,
-                    findings: close::findings(stopped, engine_died.as_deref(), &reasons, &gave_up),
+                    scheduled: scheduled.unwrap_or(assigned.count),
+                    findings,
+                    cut,
                     start: Some(start),
                     ..self.to_be_sent(planned, epoch, &assigned)
                 };
@@ -220,6 +237,7 @@ impl Sending<'_, '_> {
             workload_sha256: self.run.plan.workload_digest(),
             agents: assigned.agents.keys().cloned().map(KeptAgent::unknown).collect(),
             findings: Vec::new(),
+            cut: None,
             start: None,
             boot: self.run.kept.restarts(),
             gaps: None,

@@ -1,4 +1,6 @@
-//! A sweep: rates × repeats, in a seeded order.
+//! A sweep: rates × repeats, in a seeded order; or a search, which asks for its rates as it goes.
+
+pub mod search;
 
 use common::ids::TrialId;
 use common::plan::OfferedRate;
@@ -42,7 +44,7 @@ mod as_text {
 pub fn order(rates: &[OfferedRate], repeats: u32, seed: Seed) -> Vec<PlannedTrial> {
     let mut trials: Vec<PlannedTrial> = (0..repeats)
         .flat_map(|repeat| {
-            let seed = seed.derive(&format!("repeat {repeat}"));
+            let seed = seed_of_repeat(seed, repeat);
             rates.iter().map(move |&rate| PlannedTrial {
                 trial: TrialId(0),
                 rate,
@@ -57,6 +59,11 @@ pub fn order(rates: &[OfferedRate], repeats: u32, seed: Seed) -> Vec<PlannedTria
         trial.trial = TrialId(number);
     }
     trials
+}
+
+/// The seed of a repeat, whatever the rate.
+fn seed_of_repeat(seed: Seed, repeat: u32) -> Seed {
+    seed.derive(&format!("repeat {repeat}"))
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ fn a_trial_is_not_given_what_was_recorded_in_another_boot() {
         workload_sha256: Digest([0; 32]),
         agents: Vec::new(),
         findings: Vec::new(),
+        cut: None,
         start: Some(at),
         boot: n as usize,
         gaps: None,

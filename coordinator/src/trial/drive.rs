@@ -57,6 +57,11 @@ pub trait Watch {
     fn lost(&mut self, agent: &AgentName, reason: &str) {
         let _ = (agent, reason);
     }
+    /// Whether what is still to be sent is of no use, this long after the start, and why.
+    fn hopeless(&mut self, since_start: Nanos) -> Option<String> {
+        let _ = since_start;
+        None
+    }
     /// Counters of the fleet, this long after the start.
     fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Progress>);
 }
@@ -124,7 +129,11 @@ pub async fn drive<E>(
             watch.progress(now - start, &progress);
         }
         let before = machine.start().is_some();
-        for effect in machine.on(event, clock.monotonic()) {
+        let started = machine.start().filter(|start| *start <= now);
+        let cut = started.and_then(|start| watch.hopeless(now - start)).map(Event::Cut);
+        let mut effects = machine.on(event, clock.monotonic());
+        effects.extend(cut.into_iter().flat_map(|cut| machine.on(cut, clock.monotonic())));
+        for effect in effects {
             match effect {
                 Effect::TellAll(order) => {
                     told = Some(order.clone());

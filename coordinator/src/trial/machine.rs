@@ -49,6 +49,8 @@ pub enum Event {
     EngineDied(String),
     /// The operator wants an end; with true, of what is in flight, too.
     Stop(bool),
+    /// What is still to be sent is of no use, for this reason.
+    Cut(String),
     /// Time passed.
     Tick,
 }
@@ -81,6 +83,8 @@ pub enum Ending {
         stopped: bool,
         /// The engine ended by itself, and how.
         engine_died: Option<String>,
+        /// What was still to be sent was of no use, and why.
+        cut: Option<String>,
     },
 }
 
@@ -107,6 +111,7 @@ pub struct Machine {
     lost: BTreeMap<AgentName, String>,
     stopped: bool,
     engine_died: Option<String>,
+    cut: Option<String>,
 }
 
 impl Machine {
@@ -126,6 +131,7 @@ impl Machine {
             lost: BTreeMap::new(),
             stopped: false,
             engine_died: None,
+            cut: None,
         }
     }
 
@@ -156,6 +162,7 @@ impl Machine {
             Event::Failed(agent, reason) | Event::Lost(agent, reason) => self.on_lost(agent, reason, now),
             Event::EngineDied(how) => self.on_engine_died(how, now),
             Event::Stop(cancel) => self.on_stop(cancel, now),
+            Event::Cut(why) => self.on_cut(why, now),
             Event::Tick => self.on_tick(now),
         }
     }
@@ -215,8 +222,8 @@ impl Machine {
         self.phase = Phase::Over;
         let drained = std::mem::take(&mut self.drained);
         let lost = std::mem::take(&mut self.lost);
-        let engine_died = self.engine_died.take();
-        vec![Effect::End(Ending::Ran { start, drained, lost, stopped: self.stopped, engine_died })]
+        let (engine_died, cut, stopped) = (self.engine_died.take(), self.cut.take(), self.stopped);
+        vec![Effect::End(Ending::Ran { start, drained, lost, stopped, engine_died, cut })]
     }
 
     fn on_lost(&mut self, agent: AgentName, reason: String, now: Nanos) -> Vec<Effect> {
@@ -260,6 +267,16 @@ impl Machine {
             Phase::Running { .. } => self.tell_stop(cancel, "stopped by the operator".into(), now),
             _ => self.call_off("stopped by the operator".into()),
         }
+    }
+
+    /// What is in flight is answered; nothing more is sent. Of a trial that ends for another reason it is no matter.
+    fn on_cut(&mut self, why: String, now: Nanos) -> Vec<Effect> {
+        let ends = self.stopped || self.engine_died.is_some() || !self.lost.is_empty() || self.cut.is_some();
+        if ends || !matches!(self.phase, Phase::Running { .. }) {
+            return Vec::new();
+        }
+        self.cut = Some(why.clone());
+        self.tell_stop(false, why, now)
     }
 
     fn call_off(&mut self, reason: String) -> Vec<Effect> {

@@ -51,6 +51,12 @@ impl MmcQueue {
         self.wait_probability() / self.drain_rate()
     }
 
+    /// The probability that a wait lasts longer than `seconds`.
+    #[must_use]
+    pub fn wait_tail(&self, seconds: f64) -> f64 {
+        if seconds < 0.0 { 1.0 } else { self.wait_probability() * (-self.drain_rate() * seconds).exp() }
+    }
+
     /// Mean time from arrival to departure, seconds.
     #[must_use]
     pub fn mean_sojourn(&self) -> f64 {
@@ -136,6 +142,9 @@ mod tests {
             let integral: f64 =
                 (0..60_000).map(|i| queue.sojourn_tail((f64::from(i) + 0.5) * step) * step).sum();
             assert!((integral / queue.mean_sojourn() - 1.0).abs() < 1e-5, "{integral}");
+            let waits: f64 = (0..60_000).map(|i| queue.wait_tail((f64::from(i) + 0.5) * step) * step).sum();
+            assert!((waits / queue.mean_wait() - 1.0).abs() < 1e-3, "{waits}");
+            assert_eq!((queue.wait_tail(-1.0), queue.wait_tail(0.0)), (1.0, queue.wait_probability()));
             for p in [0.01, 0.5, 0.99, 0.999] {
                 assert!((queue.sojourn_tail(queue.sojourn_quantile(p)) - (1.0 - p)).abs() < 1e-9);
             }

@@ -57,12 +57,14 @@ struct Serving {
     service: Duration,
     /// Tokens handed out.
     given: u32,
+    /// When the next token is due. Kept, because it is asked for at every instant.
+    due: Duration,
     /// Cancelled: the server is free at the next token's instant, which nobody gets.
     cancelled: bool,
 }
 
 impl Serving {
-    fn due(&self) -> Duration {
+    fn next_due(&self) -> Duration {
         let (next, all) = (u128::from(self.given) + 1, u128::from(self.job.output_tokens));
         let nanos = self.service.as_nanos() * next / all;
         self.start.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
@@ -111,7 +113,9 @@ impl Mmc {
 
     fn start(&mut self, start: Duration, job: Job) {
         let service = self.timing.service(&job);
-        self.serving.push(Serving { job, start, service, given: 0, cancelled: false });
+        let mut serving = Serving { job, start, service, given: 0, due: start, cancelled: false };
+        serving.due = serving.next_due();
+        self.serving.push(serving);
     }
 
     pub(crate) fn cancel(&mut self, id: SeqId) -> bool {
@@ -123,14 +127,14 @@ impl Mmc {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.serving.iter().map(Serving::due).min()
+        self.serving.iter().map(|serving| serving.due).min()
     }
 
     pub(crate) fn on_time(&mut self, now: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         // Servers are few: a scan is cheaper than a heap.
         while let Some((place, at)) =
-            self.serving.iter().map(Serving::due).enumerate().min_by_key(|(_, due)| *due)
+            self.serving.iter().map(|serving| serving.due).enumerate().min_by_key(|(_, due)| *due)
             && at <= now
         {
             let serving = &mut self.serving[place];
@@ -143,6 +147,7 @@ impl Mmc {
                 self.generation_tokens_total += 1;
                 outputs.push(Output { id: serving.job.id, at, tokens: 1, finished, cached_tokens: 0 });
                 if !finished {
+                    serving.due = serving.next_due();
                     continue;
                 }
             }

@@ -9,6 +9,7 @@
 //! to be wrong, which the same judgement must reject.
 //!
 //! - [`coverage`]: how often an interval holds the truth, and how often none is given.
+//! - [`knee`]: how often the bracket of a search holds the true knee.
 //! - [`latency`]: measured from the schedule and not from the dispatch; an open loop against a closed one.
 //! - [`losses`]: failures and the drain count.
 //! - [`arrivals`]: arrivals are the process that they say they are, from one host or from five whose clocks differ.
@@ -17,6 +18,7 @@
 
 pub mod arrivals;
 pub mod coverage;
+pub mod knee;
 pub mod latency;
 pub mod losses;
 mod markdown;

@@ -4,7 +4,7 @@
 
 use proofs::arrivals::{self, Split};
 use proofs::coverage::{self, CASES, SHORT_CASES};
-use proofs::{latency, losses};
+use proofs::{knee, latency, losses};
 
 const SEEDS: u64 = 100;
 
@@ -114,4 +114,27 @@ fn five_agents_with_wrong_clocks_are_still_poisson() {
     assert!(merged.holds(), "{merged:?}");
     let modulo = arrivals::merged(SEEDS, Split::Modulo).unwrap();
     assert!(!modulo.holds() && modulo.dispersion < 0.8, "{modulo:?}");
+}
+
+/// Of these as many as CI has time for: a search is a million requests.
+const SEARCHES: u64 = 12;
+
+fn bracket_holds_the_knee(place: usize) -> knee::Knees {
+    let found = knee::measure(&knee::CASES[place], SEARCHES).unwrap();
+    let widths: Vec<_> = found.found.iter().map(|f| f.result.width).collect();
+    assert!(found.holds_often(found.holding()), "{} of {SEARCHES}: {widths:?}", found.holding());
+    assert!(found.median_width() <= knee::WIDEST_MEDIAN, "{widths:?}");
+    found
+}
+
+#[test]
+fn a_bracket_holds_the_knee_of_99_percent() {
+    bracket_holds_the_knee(0);
+}
+
+/// And the sabotage of searches: one trial a rate, by its attainment.
+#[test]
+fn a_bracket_holds_the_knee_of_95_percent_and_one_trial_a_rate_is_rejected() {
+    let found = bracket_holds_the_knee(1);
+    assert!(!found.holds_often(found.holding_naive()), "{} of {SEARCHES}", found.holding_naive());
 }

@@ -92,6 +92,7 @@ fn plan(job: &Job) -> anyhow::Result<Plan> {
         workload: LoadedWorkload { source: "made".into(), bytes: Arc::from(bytes), rows },
         slos: "ttft=1s".parse()?,
         slo_target: Default::default(),
+        search: None,
         stop_after_knee: false,
         max_failures: None,
         allow_over_ceiling: false,

@@ -36,6 +36,7 @@ pub fn plan(agents: usize, upload: Upload, out: &Path) -> anyhow::Result<Plan> {
         workload: LoadedWorkload { source: "made".into(), bytes: Arc::from(bytes), rows },
         slos: "ttft=1s".parse()?,
         slo_target: Default::default(),
+        search: None,
         stop_after_knee: false,
         max_failures: None,
         max_concurrency: None,

@@ -82,6 +82,43 @@ fn bad_options_are_named() {
 }
 
 #[test]
+fn a_search_is_planned_without_trials_and_what_cannot_be_searched_for_is_refused() {
+    let plan = planned("sweep --find-knee --slo ttft=1s").unwrap();
+    let search = plan.search.unwrap();
+    assert!(plan.trials.is_empty());
+    assert_eq!((search.min_rate_per_second, search.max_rate_per_second), (1.0, 500.0));
+    assert_eq!((search.budget_seconds, search.relative_width, search.confidence), (1800.0, 0.1, 0.95));
+    assert_eq!(planned("sweep --rates 1 --slo ttft=1s").unwrap().search, None);
+    for (words, says) in [
+        ("", "--find-knee needs to know what the engine has to meet: say so with --slo"),
+        ("--slo none", "--find-knee needs to know"),
+        ("--slo ttft=1s --slo p99:e2e=9s", "ask it of each request (--slo e2e=9s)"),
+        ("--slo ttft=1s --slo-target 100%", "--slo-target 100%"),
+        ("--slo ttft=1s --rates 1,2", "'--find-knee' cannot be used with '--rates"),
+        ("--slo ttft=1s --repeats 2", "'--find-knee' cannot be used with '--repeats"),
+        ("--slo ttft=1s --gate", "cannot be used with"),
+        ("--slo ttft=1s --stop-after-knee", "cannot be used with"),
+        ("--slo ttft=1s --max-failures 20%", "cannot be used with"),
+        ("--slo ttft=1s --min-rate 8 --max-rate 8", "--min-rate 8 is not below --max-rate 8"),
+        ("--slo ttft=1s --max-rate inf", "--max-rate inf: a search needs a finite rate"),
+        ("--slo ttft=1s --min-rate 0", "--min-rate: rate 0 is not"),
+        ("--slo ttft=1s --budget 50s", "--budget 50s: the first trial alone takes 63 s"),
+        ("--slo ttft=1s --requests 1000 --budget 9m", "the first trial alone takes 1003 s"),
+        ("--slo ttft=1s --bracket-width 0", "--bracket-width 0: say a share from 0.1% to 100%"),
+        ("--slo ttft=1s --confidence 100%", "--confidence 100%"),
+        ("--slo ttft=1s --trials-a-rate 0", "--trials-a-rate 0"),
+        ("--slo ttft=1s --arrival ramp --rate-end 9", "--find-knee needs trials of one rate each"),
+        ("--slo ttft=1s --arrival closed", "--find-knee needs an open loop"),
+        ("--slo ttft=1s --arrival closed --concurrency 9", "cannot be used with"),
+    ] {
+        let e = error(&format!("sweep --find-knee {words}"));
+        assert!(e.contains(says), "{words}: {e}");
+    }
+    let e = planned("sweep --rates 1 --budget 9m").map(|_| ()).unwrap_err().to_string();
+    assert!(e.contains("--budget would be ignored without --find-knee"), "{e}");
+}
+
+#[test]
 fn files_that_cannot_be_used_are_named_with_line_and_field() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

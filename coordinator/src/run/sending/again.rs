@@ -33,6 +33,11 @@ pub(super) struct Left {
 }
 
 impl Left {
+    /// One that was never sent.
+    pub(super) fn new(planned: PlannedTrial) -> Self {
+        Self { planned, last: None, reruns: 0 }
+    }
+
     /// What is sent now. The number is chosen no earlier: another trial may have been sent again meanwhile.
     pub(super) fn numbered(&self, planned: &[PlannedTrial], sealed: &[KeptTrial]) -> PlannedTrial {
         match self.last {
@@ -148,7 +153,7 @@ fn last_try(trial: TrialId, sealed: &[KeptTrial]) -> Option<&KeptTrial> {
 }
 
 /// A number that no trial of the run has.
-fn unused(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> TrialId {
+pub(super) fn unused(planned: &[PlannedTrial], sealed: &[KeptTrial]) -> TrialId {
     let numbers = planned.iter().map(|t| t.trial).chain(sealed.iter().map(|t| t.planned.trial));
     TrialId(numbers.map(|t| t.0 + 1).max().unwrap_or(0))
 }
@@ -182,6 +187,7 @@ mod tests {
             workload_sha256: Digest([0; 32]),
             agents: Vec::new(),
             findings: disturbed.then_some(finding).into_iter().collect(),
+            cut: None,
             start: None,
             boot: 0,
             gaps: None,

@@ -132,6 +132,7 @@ impl Opened {
             }
         }
         let mut opened = Self { open, notes, ..Self::open(plan, store, kept, elsewhere)? };
+        opened.take_up_search();
         for trial in opened.kept.trials.clone() {
             let report = opened.numbers(&trial)?;
             opened.trials.push(report);
@@ -173,7 +174,8 @@ impl Opened {
     pub(super) fn is_over(&self) -> bool {
         let left = again::left(&self.plan.trials, &self.kept.trials);
         self.open.is_none()
-            && (self.ended_by().is_some() || left.iter().all(|left| self.is_of_no_use(&left.planned)))
+            && (self.ended_by().is_some()
+                || (left.iter().all(|left| self.is_of_no_use(&left.planned)) && self.asks_for_nothing()))
     }
 
     /// The trial that ends the sweep by --max-failures.

@@ -62,7 +62,9 @@ fn the_way_through() {
     assert_eq!(started, [Effect::Commit, Effect::TellAll(ToAgent::Start(Epoch(3)))]);
     assert!(m.on(drained(1), Nanos(5_000)).is_empty());
     let end = m.on(drained(0), Nanos(6_000));
-    let Some(Ending::Ran { start, drained, lost, stopped: false, engine_died: None }) = ending(&end) else {
+    let Some(Ending::Ran { start, drained, lost, stopped: false, engine_died: None, cut: None }) =
+        ending(&end)
+    else {
         panic!("{end:?}")
     };
     assert_eq!((*start, drained.len(), lost.len()), (Nanos(320), 2, 0));
