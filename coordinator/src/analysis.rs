@@ -98,8 +98,7 @@ fn analyse_on(
     let mut counting = Counting { run, trial, selection: None };
     let mut uncounted = Uncounted::default();
     let mut synthetic = Gaps::default();
-    // What was sent after a cut, before its word came to the agent, is kept and does not count.
-    let counted = trial.cut.map_or(u64::MAX, |_| trial.scheduled);
+    let counted = counted(trial);
     let reading =
         Reading { trial: number, tokenizer, lines: lines.is_some(), gaps: trial.gaps.is_none(), counted };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(SealError::from)?;
@@ -143,6 +142,11 @@ fn analyse_on(
         summary: summariser.finish(),
         telemetry: None,
     })
+}
+
+/// Arrivals that count, from the first. What was sent after a cut, before its word came to the agent, is kept and does not.
+fn counted(trial: &KeptTrial) -> u64 {
+    trial.cut.map_or(u64::MAX, |_| trial.scheduled)
 }
 
 /// Says which traces count. Only of a synthetic one that takes a look at all others, so that it is taken when there is
@@ -205,10 +209,11 @@ pub fn each_request(
 ) -> Result<(), SealError> {
     let number = trial.planned.trial;
     let mut counting = Counting { run, trial, selection: None };
-    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false };
+    let counted = counted(trial);
+    let reading = Reading { trial: number, tokenizer, lines: false, gaps: false, counted };
     let blocks = run.trial_blocks(number, trial.epoch)?;
     reading.all(blocks, aside::threads(), |block| {
-        for row in &block.rows {
+        for row in block.rows.iter().filter(|row| row.facts.index.0 < counted) {
             if counting.counts(&row.facts)? {
                 take(&block.agent, &row.metrics, &row.facts);
             }
@@ -231,7 +236,7 @@ pub fn each_line(
 ) -> std::io::Result<()> {
     let number = trial.planned.trial;
     let mut counting = Counting { run, trial, selection: None };
-    let reading = Reading { trial: number, tokenizer, lines: true, gaps: false };
+    let reading = Reading { trial: number, tokenizer, lines: true, gaps: false, counted: counted(trial) };
     let blocks = run.trial_blocks(number, trial.epoch).map_err(std::io::Error::other)?;
     let taken = reading.all(blocks, aside::threads(), |block| {
         let mut next = 0;
@@ -277,7 +282,7 @@ pub fn samples(
     let mut samples: Vec<(SloMetric, Vec<f64>)> = metrics.map(|m| (m, Vec::new())).into();
     let number = trial.planned.trial;
     let blocks = run.trial_blocks(number, trial.epoch)?;
-    let counted = trial.cut.map_or(u64::MAX, |_| trial.scheduled);
+    let counted = counted(trial);
     let reading = Reading { trial: number, tokenizer, lines: false, gaps: false, counted };
     reading.all(blocks, aside::threads(), |block| {
         // Synthetic traces are failures: every success counts.

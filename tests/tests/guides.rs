@@ -150,6 +150,11 @@ fn two_hosts() {
 }
 
 #[test]
+fn find_the_knee() {
+    follow("find-the-knee.md");
+}
+
+#[test]
 fn energy() {
     follow("energy.md");
 }
@@ -168,7 +173,7 @@ fn every_guide_is_followed() {
         .filter(|name| name != "README.md")
         .collect();
     found.sort();
-    assert_eq!(found, ["energy.md", "first-sweep.md", "re-analysis.md", "two-hosts.md"]);
+    assert_eq!(found, ["energy.md", "find-the-knee.md", "first-sweep.md", "re-analysis.md", "two-hosts.md"]);
     let index = std::fs::read_to_string(Path::new(GUIDES).join("README.md")).expect("the index");
     found.iter().for_each(|name| assert!(index.contains(name.as_str()), "the index lacks {name}"));
 }

@@ -8,7 +8,7 @@ const overRate = report.rates
 const rateX = overRate.map((r) => r.x);
 const rateLabel = closed ? "workers (closed loop: no offered rate)" : "offered rate, requests/s";
 // A spoiled run has no knee to show.
-const knee = document.getElementById("knee-text") ? report.knee.bracket : { pass: null, fail: null };
+const knee = document.getElementById("knee-text") ? (report.search ?? report.knee).bracket : { pass: null, fail: null };
 
 function validityOf(rate) {
   const v = rate.verdicts;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use common::knee::RateResult;
 
 use super::markup::{cell, long_cell, mark, section, table as markup_table, text};
-use super::verdict::{spoiled, used};
+use super::verdict::{bracket, spoiled, used};
 use crate::report::Report;
 use crate::report::beside::{COLUMNS as ENERGY, significant};
 use crate::report::notes::{below, named};
@@ -20,7 +20,7 @@ pub(super) fn table(report: &Report) -> String {
         .collect();
     let heads: Vec<&str> =
         heads.iter().map(|head| if head == "validity" { "<validity" } else { head }).collect();
-    let knee = report.knee.bracket.pass.filter(|_| spoiled(report).is_none());
+    let knee = bracket(report).0.filter(|_| spoiled(report).is_none());
     let rows = report.rates.iter().map(|rate| {
         let cells = row(rate);
         let last = cells.len() - 1;

@@ -1,5 +1,7 @@
 //! How the page opens: what was measured, and what came of it. The verdict stands before every number.
 //!
+//! Where the knee was searched for, it is the search's that is shown, with its confidence: it knows which rates are decided.
+//!
 //! A run that is spoiled opens with that and shows no knee: one without any valid trial, or with a trial that stands and is
 //! invalid. Where only some trials are late or degraded, the knee is of the valid ones, and the page says how many.
 
@@ -22,7 +24,9 @@ const REASONS_SHOWN: usize = 6;
 pub(super) fn spoiled(report: &Report) -> Option<Verdict> {
     let worst = report.standing().map(|t| t.summary.validity.verdict).max().unwrap_or_default();
     let none_valid = !report.trials.iter().any(|t| t.summary.validity.is_valid());
-    (worst == Verdict::Invalid || none_valid).then_some(worst.max(Verdict::Late))
+    // A search sends what was invalid again, and decides without it.
+    let invalid = worst == Verdict::Invalid && report.search.is_none();
+    (invalid || none_valid).then_some(worst.max(Verdict::Late))
 }
 
 /// Name of the run, and what it was of.
@@ -72,7 +76,11 @@ pub(super) fn opening(report: &Report) -> String {
         Some(verdict) => spoiled_opening(report, verdict, &mut out),
         None => {
             out.push_str(&headline(report));
-            let _ = write!(out, "<p class=\"sentence\" id=\"knee-text\">{}</p>", text(&report.knee.text));
+            let said = report.search.as_ref().map_or(&report.knee.text, |search| &search.text);
+            let _ = write!(out, "<p class=\"sentence\" id=\"knee-text\">{}</p>", text(said));
+            if let Some(narrower) = report.search.as_ref().and_then(|search| search.would_narrow.as_ref()) {
+                let _ = write!(out, "<p class=\"note\">{}</p>", text(narrower));
+            }
             doubtful(report, &mut out);
             out.push_str(&tiles(report));
         }
@@ -129,19 +137,19 @@ fn reasons(report: &Report, out: &mut String) {
 }
 
 fn headline(report: &Report) -> String {
-    let (pass, fail) = (report.knee.bracket.pass, report.knee.bracket.fail);
-    let rate = |rate: Option<f64>| rate.map_or_else(|| UNDEFINED.to_owned(), |r| r.to_string());
-    let (label, big) = match report.knee.case {
-        KneeCase::Bracket => {
-            ("Plimsoll line", format!("{}<small> to {} requests/s</small>", rate(pass), rate(fail)))
+    let (label, big) = match bracket(report) {
+        (Some(pass), Some(fail)) => ("Plimsoll line", format!("{pass}<small> to {fail} requests/s</small>")),
+        (Some(pass), None) => ("Plimsoll line", format!("≥ {pass}<small> requests/s</small>")),
+        (None, Some(fail)) => ("Plimsoll line", format!("&lt; {fail}<small> requests/s</small>")),
+        (None, None) => {
+            let (label, why) = match report.knee.case {
+                _ if report.search.is_some() => ("Undecided", "that the search could decide"),
+                KneeCase::NoSlo => ("No objective", "without an SLO"),
+                KneeCase::NoRate => ("No finite rate", "without a finite rate"),
+                _ => ("Undecided", "without a valid trial"),
+            };
+            (label, format!("No knee<small> {why}</small>"))
         }
-        KneeCase::AtOrAboveHighest => {
-            ("Plimsoll line", format!("≥ {}<small> requests/s</small>", rate(pass)))
-        }
-        KneeCase::BelowLowest => ("Plimsoll line", format!("&lt; {}<small> requests/s</small>", rate(fail))),
-        KneeCase::NoSlo => ("No objective", "No knee<small> without an SLO</small>".to_owned()),
-        KneeCase::NoRate => ("No finite rate", "No knee<small> without a finite rate</small>".to_owned()),
-        KneeCase::Undecided => ("Undecided", "No knee<small> without a valid trial</small>".to_owned()),
     };
     let objective = match report.slos.is_empty() {
         true => String::new(),
@@ -156,6 +164,14 @@ fn headline(report: &Report) -> String {
          <p class=\"under\">{}</p></div>",
         verdicts(report)
     )
+}
+
+/// The rate that passes and the one that fails, as far as there are such.
+pub(super) fn bracket(report: &Report) -> (Option<f64>, Option<f64>) {
+    match &report.search {
+        Some(search) => (search.bracket.pass, search.bracket.fail),
+        None => (report.knee.bracket.pass, report.knee.bracket.fail),
+    }
 }
 
 /// How many trials have each verdict.
@@ -183,7 +199,8 @@ fn doubtful(report: &Report, out: &mut String) {
 
 /// The rate that the headline is about: the knee, or else the lowest that was decided.
 fn rate_of_the_headline(report: &Report) -> Option<&RateResult> {
-    let at = report.knee.bracket.pass.or(report.knee.bracket.fail);
+    let (pass, fail) = bracket(report);
+    let at = pass.or(fail);
     let decided = || report.rates.iter().find(|r| r.decided);
     match at {
         Some(at) => report.rates.iter().find(|r| r.offered_rate_per_second == Some(at)),
