@@ -223,9 +223,13 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded; `each` may have been told of some traces then.
     pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
-        let name = "clocks";
-        let raw = decompressed(self.column(0), MAX_COLUMN_BYTES).ok_or(SegmentError::Content(name))?;
-        clocks::outlines(&raw, self.header.count, each).ok_or(SegmentError::Content(name))
+        outlines(self.column(0), self.header.count, each)
+    }
+
+    /// The column of clocks as it stands in the block, to be read elsewhere when there is time.
+    #[must_use]
+    pub fn packed_clocks(&self) -> PackedClocks {
+        PackedClocks { column: self.column(0).to_vec(), count: self.header.count }
     }
 
     /// The column of facts.
@@ -252,6 +256,41 @@ impl Block {
         let parts = self.clocks()?.into_iter().zip(self.facts()?).zip(self.texts()?);
         Ok(parts.map(|((clocks, facts), text)| Trace { clocks, facts, text }).collect())
     }
+}
+
+/// A column of clocks, taken out of its block and still packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedClocks {
+    column: Vec<u8>,
+    count: u32,
+}
+
+impl PackedClocks {
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.column.len()
+    }
+
+    /// Whether it takes none; a closed block has some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.column.is_empty()
+    }
+
+    /// See [`Block::outlines`].
+    ///
+    /// # Errors
+    /// When it cannot be decoded; `each` may have been told of some traces then.
+    pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
+        outlines(&self.column, self.count, each)
+    }
+}
+
+fn outlines(column: &[u8], count: u32, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
+    let name = "clocks";
+    let raw = decompressed(column, MAX_COLUMN_BYTES).ok_or(SegmentError::Content(name))?;
+    clocks::outlines(&raw, count, each).ok_or(SegmentError::Content(name))
 }
 
 fn pack<T: Serialize>(rows: &[T], name: &'static str) -> Result<Vec<u8>, SegmentError> {

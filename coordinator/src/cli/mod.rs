@@ -90,6 +90,14 @@ pub(crate) fn parse_config(path: &std::path::Path) -> Result<(), String> {
     Ok(())
 }
 
+/// The plan of a command line.
+#[cfg(test)]
+pub(crate) fn planned(line: &str) -> Plan {
+    let options = <Options as clap::Parser>::try_parse_from(line.split_whitespace()).expect(line);
+    let (common, rates) = options.command.sending().expect("it sends");
+    planning::plan(common, &rates).expect(line)
+}
+
 /// `sweep` and `run`.
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };
