@@ -18,6 +18,15 @@ use super::view::{Known, News};
 /// Between two looks at the clock: half of what a reader notices.
 const PULSE: Duration = Duration::from_millis(250);
 
+/// What readers wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// Pulses so far.
+    pub number: u64,
+    /// The run is over: nothing more comes.
+    pub over: bool,
+}
+
 /// A model that several use. Clones share it.
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
@@ -25,15 +34,15 @@ pub struct Hub(Arc<Inner>);
 struct Inner {
     model: Mutex<Model>,
     clock: Arc<dyn Clock>,
-    /// Counts pulses, for those who wait for news.
-    pulses: watch::Sender<u64>,
+    /// For those who wait for news.
+    pulses: watch::Sender<Pulse>,
 }
 
 impl Hub {
     /// Shares a model.
     #[must_use]
     pub fn new(model: Model, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Inner { model: Mutex::new(model), clock, pulses: watch::channel(0).0 }))
+        Self(Arc::new(Inner { model: Mutex::new(model), clock, pulses: watch::channel(Pulse::default()).0 }))
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
@@ -59,16 +68,22 @@ impl Hub {
         self.read(|model, now| model.news(known, now))
     }
 
-    /// Hears of time passing, four times a second, and of the end, when the last hub is gone.
+    /// Hears of time passing, four times a second, and of the end of the run.
     #[must_use]
-    pub fn pulses(&self) -> watch::Receiver<u64> {
+    pub fn pulses(&self) -> watch::Receiver<Pulse> {
         self.0.pulses.subscribe()
     }
 
     /// Time passed: readers are woken.
     pub fn pulse(&self) {
         self.tell(|model, now| model.tick(now));
-        self.0.pulses.send_modify(|n| *n += 1);
+        self.0.pulses.send_modify(|pulse| pulse.number += 1);
+    }
+
+    /// The run is over: every reader is told at once.
+    pub fn over(&self, outcome: &str) {
+        self.tell(|model, now| model.over(outcome, now));
+        self.0.pulses.send_modify(|pulse| pulse.over = true);
     }
 
     /// Takes what is stored from `outlet`, and looks at the clock now and then, until it is dropped.

@@ -29,7 +29,7 @@ mod trials;
 mod view;
 
 pub use agents::{AgentRow, MOST_AGENTS};
-pub use hub::Hub;
+pub use hub::{Hub, Pulse};
 pub use lines::{Lines, MOST_POINTS};
 pub use machines::{EngineNow, GpuNow};
 pub use messages::{Line, Warning};
