@@ -13,6 +13,7 @@ mod planning;
 mod probe;
 mod progress;
 mod resume;
+mod screen;
 mod show;
 mod terminal;
 mod watchdog;
@@ -117,7 +118,7 @@ fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| terminal::Stderr)
         .log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),

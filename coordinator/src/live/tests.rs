@@ -36,6 +36,15 @@ impl Bench {
         self.plan.trials[number]
     }
 
+    /// What a new reader gets.
+    pub(crate) fn news(&self) -> News {
+        self.news_since(Known::default())
+    }
+
+    pub(crate) fn news_since(&self, known: Known) -> News {
+        self.model.news(known, self.now())
+    }
+
     /// The trial of this number of the plan begins, and starts after a second.
     pub(crate) fn begin(&mut self, number: usize) {
         let planned = self.planned(number);

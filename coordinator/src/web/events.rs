@@ -16,10 +16,21 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::live::{Hub, Known, Metric, News, Point, State, Sweep};
 
-/// Between two events.
-const EVERY: Duration = Duration::from_secs(1);
-/// A reader that leaves no room for the next event for so long is dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How fast events come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// Between two events.
+    pub(super) every: Duration,
+    /// A reader that leaves no room for the next event for so long is dropped.
+    pub(super) patience: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(1), patience: Duration::from_secs(10) }
+    }
+}
+
 /// Events that wait for the socket: one on its way, and the next.
 const WAITING: usize = 1;
 
@@ -75,14 +86,14 @@ fn event(news: &News, process: u64) -> Bytes {
 pub(super) fn stream(
     hub: Hub,
     mut known: Known,
-    process: u64,
+    (process, pace): (u64, Pace),
     place: OwnedSemaphorePermit,
 ) -> axum::body::Body {
     let (sender, events) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let _place = place;
         let mut pulses = hub.pulses();
-        let mut every = interval(EVERY);
+        let mut every = interval(pace.every);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -91,7 +102,7 @@ pub(super) fn stream(
                 _ = pulses.wait_for(|pulse| pulse.over) => {}
                 () = sender.closed() => return,
             }
-            let Ok(Ok(room)) = timeout(PATIENCE, sender.reserve()).await else { return };
+            let Ok(Ok(room)) = timeout(pace.patience, sender.reserve()).await else { return };
             let news = hub.news(known);
             room.send(event(&news, process));
             if news.state.stage == "over" {

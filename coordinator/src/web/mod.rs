@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::live::{Hub, Known};
 use access::Access;
+use events::Pace;
 use wire::Bounded;
 
 /// Viewers at the same time: each costs some kilobytes a second.
@@ -49,6 +50,7 @@ struct Site {
     viewers: Arc<Semaphore>,
     /// Tells this process from another that had the same address: numbers of points are its own.
     process: u64,
+    pace: Pace,
 }
 
 impl Web {
@@ -87,7 +89,8 @@ impl Web {
 fn app(hub: Hub, access: Access) -> Router {
     // Without randomness a viewer that comes back to another process may see a gap: no more than that.
     let process = getrandom::u64().unwrap_or_default();
-    let site = Site { hub, access, viewers: Arc::new(Semaphore::new(MAX_VIEWERS)), process };
+    let site =
+        Site { hub, access, viewers: Arc::new(Semaphore::new(MAX_VIEWERS)), process, pace: Pace::default() };
     Router::new().fallback(answer).with_state(Arc::new(site))
 }
 
@@ -148,7 +151,7 @@ impl Site {
         let known = events::resumes(request, self.process);
         let body = match *request.method() {
             Method::HEAD => Body::empty(),
-            _ => events::stream(self.hub.clone(), known, self.process, place),
+            _ => events::stream(self.hub.clone(), known, (self.process, self.pace), place),
         };
         text("text/event-stream", body)
     }

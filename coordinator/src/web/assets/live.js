@@ -124,6 +124,7 @@
   }
 
   function tiles() {
+    $("tiles").hidden = kept.state.stage === "over";
     const t = kept.state.trial, about = kept.sweep.about, list = [];
     const rate = (name) => (t ? number(newest(name)) : "–");
     list.push(tile("offered", t && t.offered_per_second != null ? number(t.offered_per_second) : t ? t.offered : "–", t && t.offered_per_second != null ? "/s" : ""));
@@ -131,7 +132,7 @@
     if (about.slos.length) {
       list.push(tile("goodput", rate("goodput_per_second"), "/s"));
       const a = t ? t.attainment_so_far : null;
-      list.push(tile(`attainment so far, target ${percent(about.slo_target, 0)}`, a == null ? "–" : (Math.floor(a * 1e3) / 10).toFixed(1), "%", a != null && a < about.slo_target ? "bad" : ""));
+      list.push(tile("attainment", a == null ? "–" : (Math.floor(a * 1e3) / 10).toFixed(1), "%", a != null && a < about.slo_target ? "bad" : ""));
     }
     list.push(tile("TTFT p50", t && newest("ttft_p50_seconds") != null ? number(newest("ttft_p50_seconds") * 1e3) : "–", "ms"));
     list.push(tile("TTFT p99", t && newest("ttft_p99_seconds") != null ? number(newest("ttft_p99_seconds") * 1e3) : "–", "ms"));
@@ -164,6 +165,7 @@
     $("track").setAttribute("aria-label", `${s.trials_done} of ${s.trials_planned} trials are done`);
     const of = t && t.length_seconds && t.since_start_seconds != null ? Math.min(1, t.since_start_seconds / t.length_seconds)
       : t && t.arrivals ? Math.min(1, t.dispatched / t.arrivals) : 0;
+    $("bar").hidden = !t;
     $("bar-fill").style.width = `${(of * 100).toFixed(1)}%`;
     $("bar").setAttribute("aria-valuenow", Math.round(of * 100));
     const passed = t && t.since_start_seconds != null ? `${Math.floor(t.since_start_seconds)} s${t.length_seconds ? ` of ${Math.round(t.length_seconds)} s` : ""}: ` : "";
