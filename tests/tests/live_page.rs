@@ -24,7 +24,8 @@ fn sweep(engine: &Engine, options: &str) -> Running {
 }
 
 fn address(url: &str) -> SocketAddr {
-    url.strip_prefix("http://").unwrap().trim_end_matches('/').parse().unwrap()
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    address.parse().unwrap_or_else(|e| panic!("{url}: {e}"))
 }
 
 const LIVE: &str = "document.getElementById('link').dataset.is === 'live'";
@@ -50,7 +51,7 @@ fn a_browser_sees_a_sweep_and_a_cut_connection_recovers() {
     assert_eq!(problems(&browser), Vec::<String>::new());
     // A wire is cut: it goes on where it was, and throws nothing away.
     let before = browser.value("plimsoll.points.length").as_u64().unwrap();
-    browser.value("plimsoll.points[0].mine = true");
+    let _ = browser.value("plimsoll.points[0].mine = true");
     assert!(proxy.cut() > 0, "nothing was cut");
     browser.wait_for(&format!("{LIVE} && plimsoll.points.length > {before} + 2"));
     assert_eq!(browser.value("plimsoll.points[0].mine"), true, "it began anew");

@@ -17,7 +17,7 @@ fn begin(size: (u16, u16), options: &str) -> Option<Begun> {
 }
 
 fn begin_with(engine: Engine, size: (u16, u16), options: &str) -> Option<Begun> {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a temporary folder");
     let tmux = Tmux::start(size, folder.path())?;
     let coordinator = binary("coordinator");
     tmux.line(&format!(

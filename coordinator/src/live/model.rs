@@ -68,6 +68,8 @@ pub struct Model {
     pub(super) sources: Sources,
     pub(super) outlook: Outlook,
     pub(super) current: Option<Current>,
+    /// The trial before it.
+    pub(super) before: Option<Current>,
     pub(super) closing: bool,
     pub(super) stop: u8,
     pub(super) outcome: Option<String>,
@@ -96,6 +98,7 @@ impl Model {
             sources: Sources { traces, goodput },
             outlook: Outlook::of(plan),
             current: None,
+            before: None,
             closing: false,
             stop: 0,
             outcome: None,
@@ -242,7 +245,7 @@ impl Model {
         for request in requests {
             current.traced.0 += 1;
             current.traced.1 += u64::from(request.good);
-            self.seconds.finished(start + request.at, request);
+            self.seconds.finished(trial.0, start + request.at, request);
         }
     }
 
@@ -274,7 +277,8 @@ impl Model {
     pub fn trial_ended(&mut self, report: &TrialReport, now: Nanos) {
         self.trials.ended(report, &self.slos, self.target);
         self.sweep_version += 1;
-        let took = self.current.take().map(|c| now.since(c.began));
+        self.before = self.current.take();
+        let took = self.before.as_ref().map(|c| now.since(c.began));
         self.outlook.ended(report.rate, report.repeat, took);
         self.closing = true;
     }
@@ -304,12 +308,17 @@ impl Model {
         if let (Some(current), Some(second)) = (&self.current, self.seconds.at(since))
             && let Some(start) = current.start.filter(|start| *start <= now)
         {
-            second.trial = Some(current.planned.trial.0);
-            second.offered = current.offered(now - start);
+            let trial = current.planned.trial.0;
+            if *second.trial.get_or_insert(trial) == trial {
+                second.offered = current.offered(now - start);
+            }
         }
         let none = Default::default();
         while let Some((at, second)) = self.seconds.close(since) {
-            let counters = self.current.as_ref().map_or(&none, |c| &c.counters);
+            // A trial's last seconds are closed when it may be over, and the next under way.
+            let known = [&self.current, &self.before].into_iter().flatten();
+            let current = known.into_iter().find(|c| Some(c.planned.trial.0) == second.trial);
+            let counters = current.map_or(&none, |c| &c.counters);
             self.lines.push(at, second.trial, values(at, &second, counters, self.sources));
         }
     }

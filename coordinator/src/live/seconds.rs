@@ -50,7 +50,7 @@ impl Mean {
 /// What is known of one second.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Second {
-    /// The trial under way, and its configured rate then.
+    /// The trial under way; where one ended and another began, the one that ended.
     pub trial: Option<u32>,
     /// Requests per second.
     pub offered: Option<f64>,
@@ -124,9 +124,12 @@ impl Seconds {
         }
     }
 
-    /// A request finished at this instant.
-    pub(super) fn finished(&mut self, since_start: Nanos, request: &Finished) {
-        if let Some(second) = self.at(since_start) {
+    /// A request of this trial finished at this instant. In a second of another trial it is not counted: the numbers
+    /// of a second are of one trial.
+    pub(super) fn finished(&mut self, trial: u32, since_start: Nanos, request: &Finished) {
+        if let Some(second) = self.at(since_start)
+            && *second.trial.get_or_insert(trial) == trial
+        {
             second.finished(request);
         }
     }
@@ -198,16 +201,16 @@ mod tests {
     fn one_second(partial: bool, sources: Sources) -> Values {
         let mut seconds = Seconds::default();
         let at = |millis| Nanos::from_millis(millis);
-        seconds.finished(at(100), &request(10, true));
-        seconds.finished(at(900), &request(30, false));
-        seconds.finished(at(1_100), &request(500, true));
+        seconds.finished(0, at(100), &request(10, true));
+        seconds.finished(0, at(900), &request(30, false));
+        seconds.finished(0, at(1_100), &request(500, true));
         seconds.at(at(0)).unwrap().trial = Some(0);
         if partial {
             seconds.are_partial();
         }
         assert!(seconds.close(at(2_499)).is_none(), "it waits for what comes late");
         let (start, second) = seconds.close(at(2_500)).unwrap();
-        seconds.finished(at(500), &request(1, true));
+        seconds.finished(0, at(500), &request(1, true));
         assert_eq!((start, seconds.late), (0, 1));
         values(start, &second, &Default::default(), sources)
     }
@@ -234,12 +237,22 @@ mod tests {
     }
 
     #[test]
+    fn a_second_of_two_trials_has_the_numbers_of_one() {
+        let mut seconds = Seconds::default();
+        (0..3).for_each(|_| seconds.finished(4, Nanos(0), &request(10, true)));
+        (0..9).for_each(|_| seconds.finished(5, Nanos(1), &request(10, true)));
+        let (at, second) = seconds.close(Nanos::from_secs(9)).unwrap();
+        assert_eq!(second.trial, Some(4));
+        assert_eq!(values(at, &second, &Default::default(), ALL).get(Metric::Achieved), Some(3.0));
+    }
+
+    #[test]
     fn open_seconds_are_bounded() {
         let mut seconds = Seconds::default();
-        (0..10_000).for_each(|s| seconds.finished(Nanos::from_secs(s), &request(1, true)));
+        (0..10_000).for_each(|s| seconds.finished(0, Nanos::from_secs(s), &request(1, true)));
         assert_eq!((seconds.open.len(), seconds.late), (MOST_OPEN, 10_000 - MOST_OPEN as u64));
         let mut samples = Seconds::default();
-        (0..MOST_SAMPLES + 9).for_each(|_| samples.finished(Nanos(0), &request(1, true)));
+        (0..MOST_SAMPLES + 9).for_each(|_| samples.finished(0, Nanos(0), &request(1, true)));
         assert_eq!(samples.open[0].ttft.len(), MOST_SAMPLES);
         // The view's own task slept for an hour.
         let mut idle = Seconds::default();

@@ -254,8 +254,10 @@ fn trials(sweep: &Sweep, room: usize, width: usize, ink: Ink) -> Vec<Line<'stati
     };
     let header = row(["trial", "offered", "achieved", "goodput", "attain", "TTFT p50", "TTFT p99", "failed"]);
     lines.push(Line::styled(cut(&format!("{header}validity"), width), ink.faint()));
-    let knee = sweep.knee.as_ref().map_or_else(Vec::new, |knee| wrap(&knee.text, width, 2));
-    let knee: Vec<String> = knee.into_iter().take(room.saturating_sub(4)).collect();
+    // The newest trial has its row before the sentence on the knee has its second line.
+    let lines_of_it = (room - 3).min(2);
+    let knee = sweep.knee.as_ref().filter(|_| lines_of_it > 0);
+    let knee = knee.map_or_else(Vec::new, |knee| wrap(&knee.text, width, lines_of_it));
     let rows = room - 2 - knee.len();
     lines.extend(sweep.trials.iter().rev().take(rows).map(|t| {
         let text = row([
