@@ -112,7 +112,10 @@ pub(super) fn about(run: &RunId, plan: &Plan) -> About {
     About {
         run: run.to_string(),
         version: env!("CARGO_PKG_VERSION"),
-        engine: plan.target.base_url.to_string(),
+        engine: match plan.target.engines().count() {
+            1 => plan.target.base_url.to_string(),
+            n => format!("{} and {} more", plan.target.base_url, n - 1),
+        },
         model: plan.target.model.clone(),
         workload: plan.workload.source.clone(),
         arrivals: plan.process.to_string(),
