@@ -117,7 +117,8 @@ pub(super) fn about(run: &RunId, plan: &Plan) -> About {
             n => format!("{} and {} more", plan.target.base_url, n - 1),
         },
         model: plan.target.model.clone(),
-        workload: plan.workload.source.clone(),
+        // Its folder says nothing to others who look.
+        workload: plan.workload.source.rsplit('/').next().unwrap_or_default().to_owned(),
         arrivals: plan.process.to_string(),
         slos: plan.slos.iter().map(|slo| slo.to_string()).collect(),
         ttft_limit_seconds: limit.map(|(_, limit)| limit.as_secs_f64()),

@@ -179,11 +179,11 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
 }
 
 /// Blocks with their facts, and what somebody who looks on is offered of those that are new.
-fn apart<'t>(
+fn apart(
     read: Vec<(Block, Vec<Facts>)>,
     before: Seq,
-    mut offers: Option<(&'t Tap, Vec<Offer>)>,
-) -> (Vec<Block>, Option<(&'t Tap, Vec<Offer>)>) {
+    mut offers: Option<(&Tap, Vec<Offer>)>,
+) -> (Vec<Block>, Option<(&Tap, Vec<Offer>)>) {
     let blocks = read.into_iter().map(|(block, facts)| {
         if let Some((_, offers)) = offers.as_mut().filter(|_| block.next_seq() > before) {
             offers.push(Tap::prepare(&block, facts));

@@ -126,7 +126,11 @@
   function tiles() {
     $("tiles").hidden = kept.state.stage === "over";
     const t = kept.state.trial, about = kept.sweep.about, list = [];
-    const rate = (name) => (t ? number(newest(name)) : "–");
+    // Of this trial: while one is prepared, the newest second is still of the one before.
+    const last = kept.points[kept.points.length - 1];
+    const of = (name) => (t && last && last.trial === t.trial ? newest(name) : null);
+    const rate = (name) => number(of(name));
+    const time = (name) => (of(name) == null ? "–" : number(of(name) * 1e3));
     list.push(tile("offered", t && t.offered_per_second != null ? number(t.offered_per_second) : t ? t.offered : "–", t && t.offered_per_second != null ? "/s" : ""));
     list.push(tile("achieved", rate("achieved_per_second"), "/s"));
     if (about.slos.length) {
@@ -134,8 +138,8 @@
       const a = t ? t.attainment_so_far : null;
       list.push(tile("attainment", a == null ? "–" : (Math.floor(a * 1e3) / 10).toFixed(1), "%", a != null && a < about.slo_target ? "bad" : ""));
     }
-    list.push(tile("TTFT p50", t && newest("ttft_p50_seconds") != null ? number(newest("ttft_p50_seconds") * 1e3) : "–", "ms"));
-    list.push(tile("TTFT p99", t && newest("ttft_p99_seconds") != null ? number(newest("ttft_p99_seconds") * 1e3) : "–", "ms"));
+    list.push(tile("TTFT p50", time("ttft_p50_seconds"), "ms"));
+    list.push(tile("TTFT p99", time("ttft_p99_seconds"), "ms"));
     list.push(tile("in flight", t ? number(t.in_flight) : "–"));
     list.push(tile("failed", t ? number(t.failed) : "–", "", t && t.failed ? "bad" : ""));
     const late = t ? t.lateness_p99_seconds : null;
