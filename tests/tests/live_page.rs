@@ -18,6 +18,9 @@ fn sweep(engine: &Engine, options: &str) -> Running {
     Coordinator::sweep()
         .relaxed()
         .engine(engine.url())
+        .env("OPENAI_API_KEY", "planted-key")
+        .env("PLIMSOLL_TOKEN", "planted-token")
+        .args(["--header", "x-note: planted-header"])
         .line("--web 127.0.0.1:0 --repeats 1 --local-agents 2 --slo ttft=1s")
         .line(options)
         .start()
@@ -90,6 +93,9 @@ fn with_upload_after_the_page_says_that_there_are_no_latencies_and_counts_all_th
     });
     assert_eq!(seen, (0, false.into()));
     assert!(get(&format!("{url}metrics")).contains("plimsoll_in_flight"));
+    for page in ["", "snapshot", "metrics", "live.js"] {
+        assert!(!get(&format!("{url}{page}")).contains("planted"), "a secret is on /{page}");
+    }
     let _ = coordinator.finish().expect_code(0);
 }
 
@@ -107,9 +113,15 @@ fn what_the_page_counted_is_what_the_report_counts() {
         let names = snapshot["metrics"].as_array()?;
         let place = names.iter().position(|m| m == "achieved_per_second")?;
         let of_first = points.iter().filter(|p| p["trial"] == 0);
-        Some(of_first.filter_map(|p| p["low"][place].as_f64()).sum::<f64>())
+        let late = snapshot["state"]["late_requests"].as_f64()?;
+        Some((of_first.filter_map(|p| p["low"][place].as_f64()).sum::<f64>(), late))
     });
     let results = coordinator.finish().expect_code(0).results();
     let first = results.traces.iter().filter(|t| t["trial"] == 0 && t["outcome"] == "success").count();
-    assert_eq!(counted, first as f64);
+    let (counted, late) = counted;
+    // On a busy machine a trace may come after its second was closed; then that is counted.
+    assert!(
+        counted <= first as f64 && counted + late >= first as f64,
+        "{counted} and {late} late, of {first}"
+    );
 }

@@ -101,7 +101,7 @@ pub(super) struct Seconds {
     /// Of the first of them, since the live view's start.
     first: u32,
     open: VecDeque<Second>,
-    /// Things that came after their second was closed.
+    /// Requests whose traces came after their second was closed.
     pub late: u64,
 }
 
@@ -117,20 +117,20 @@ impl Seconds {
                 }
                 self.open.get_mut(place)
             }
-            _ => {
-                self.late += 1;
-                None
-            }
+            _ => None,
         }
     }
 
     /// A request of this trial finished at this instant. In a second of another trial it is not counted: the numbers
     /// of a second are of one trial.
     pub(super) fn finished(&mut self, trial: u32, since_start: Nanos, request: &Finished) {
-        if let Some(second) = self.at(since_start)
-            && *second.trial.get_or_insert(trial) == trial
-        {
-            second.finished(request);
+        match self.at(since_start) {
+            None => self.late += 1,
+            Some(second) => {
+                if *second.trial.get_or_insert(trial) == trial {
+                    second.finished(request);
+                }
+            }
         }
     }
 

@@ -75,6 +75,7 @@ impl Model {
             warnings: self.messages.warnings(),
             notes: self.messages.notes(NOTES_SHOWN),
             missed: self.missed,
+            late_requests: self.seconds.late,
         }
     }
 

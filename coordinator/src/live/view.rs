@@ -106,6 +106,8 @@ pub struct State {
     pub notes: Vec<Line>,
     /// Blocks of traces and frames of records that the live view was too slow to take. The report has them.
     pub missed: u64,
+    /// Requests whose traces came too late for the time lines.
+    pub late_requests: u64,
 }
 
 /// The sweep so far: changes when a trial ends.

@@ -58,6 +58,12 @@ pub(super) fn render(model: &Model, now: Nanos) -> String {
     page.one("left_seconds", "gauge", "What the rest may take.", state.left_seconds);
     page.one("warnings", "gauge", "Different warnings so far.", count(state.warnings.len()));
     page.one(
+        "live_late_requests_total",
+        "counter",
+        "Requests whose traces came too late for the time lines.",
+        Some(state.late_requests as f64),
+    );
+    page.one(
         "live_missed_total",
         "counter",
         "Blocks and frames that the live view did not take.",
