@@ -37,7 +37,9 @@ impl DrivenBrowser {
         };
         let version = Command::new("chromedriver").arg("--version").stdin(Stdio::null()).output();
         if !version.is_ok_and(|v| v.status.success()) {
-            println!("skipped: chromedriver is not installed; on Debian it is in the package chromium-driver");
+            println!(
+                "skipped: chromedriver is not installed; on Debian it is in the package chromium-driver"
+            );
             return None;
         }
         let mut command = Command::new("chromedriver");
