@@ -45,6 +45,10 @@ const MAX_COLUMN_BYTES: usize = 1 << 30;
 /// message that an agent has cut, are far below.
 const MAX_FACTS_BYTES: usize = 16 << 20;
 
+/// The same for clocks that are read while a trial runs, by somebody who looks on: 64 traces of tens of thousands of
+/// events are below.
+const MAX_PACKED_BYTES: usize = 16 << 20;
+
 const FRAME: usize = 8;
 
 /// Whose traces a block holds.
@@ -223,7 +227,7 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded; `each` may have been told of some traces then.
     pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
-        outlines(self.column(0), self.header.count, each)
+        outlines(self.column(0), MAX_COLUMN_BYTES, self.header.count, each)
     }
 
     /// The column of clocks as it stands in the block, to be read elsewhere when there is time.
@@ -283,13 +287,18 @@ impl PackedClocks {
     /// # Errors
     /// When it cannot be decoded; `each` may have been told of some traces then.
     pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
-        outlines(&self.column, self.count, each)
+        outlines(&self.column, MAX_PACKED_BYTES, self.count, each)
     }
 }
 
-fn outlines(column: &[u8], count: u32, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
+fn outlines(
+    column: &[u8],
+    most: usize,
+    count: u32,
+    each: impl FnMut(Outline, &[u64]),
+) -> Result<(), SegmentError> {
     let name = "clocks";
-    let raw = decompressed(column, MAX_COLUMN_BYTES).ok_or(SegmentError::Content(name))?;
+    let raw = decompressed(column, most).ok_or(SegmentError::Content(name))?;
     clocks::outlines(&raw, count, each).ok_or(SegmentError::Content(name))
 }
 

@@ -11,6 +11,9 @@ use crate::trial::drive::Standing;
 /// Rows that are kept: more agents than a person reads one by one. The sums are over all of them.
 pub const MOST_AGENTS: usize = 256;
 
+/// Characters of why one is lost.
+const LONGEST_REASON: usize = 500;
+
 /// One agent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct AgentRow {
@@ -95,7 +98,8 @@ impl Agents {
     /// An agent is lost.
     pub(super) fn lost(&mut self, name: &AgentName, reason: &str) {
         if let Some(row) = self.row(name) {
-            (row.standing, row.in_flight, row.lost) = ("lost", 0, Some(reason.to_owned()));
+            let reason = reason.chars().take(LONGEST_REASON).collect();
+            (row.standing, row.in_flight, row.lost) = ("lost", 0, Some(reason));
         }
     }
 

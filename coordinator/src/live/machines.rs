@@ -15,6 +15,8 @@ use crate::telemetry::on_coordinator;
 
 /// GPUs that are shown: those of 32 hosts with 8 each.
 const MOST_GPUS: usize = 256;
+/// Characters of a GPU's name.
+const LONGEST_NAME: usize = 64;
 /// Agents whose records are placed: as many as have a row.
 const MOST_HOSTS: usize = super::agents::MOST_AGENTS;
 
@@ -129,7 +131,7 @@ impl Machines {
             let gpu = GpuNow {
                 agent: agent.to_string(),
                 index: info.index,
-                name: info.name.clone(),
+                name: info.name.chars().take(LONGEST_NAME).collect(),
                 used_by_engine: info.used_by_engine,
                 limit_watts: info.limit_enforced_mw.map(watts),
                 memory_total_bytes: info.memory_total_bytes,

@@ -100,7 +100,8 @@ fn head(state: &State, sweep: &Sweep, width: usize, ink: Ink) -> Vec<Line<'stati
     let mut lines = vec![sides(name, times, width, ink), Line::styled(cut(&what, width), ink.faint())];
     let done = format!("{} of {} trials done", state.trials_done, state.trials_planned);
     let Some(trial) = &state.trial else {
-        lines.push(sides(vec![Span::raw("between trials")], done, width, ink));
+        let between = if state.trials_done == 0 { "before the first trial" } else { "between trials" };
+        lines.push(sides(vec![Span::raw(between)], done, width, ink));
         lines.push(Line::raw(""));
         return lines;
     };

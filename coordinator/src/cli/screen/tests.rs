@@ -48,7 +48,7 @@ fn the_picture_at_80_by_24() {
 #[test]
 fn before_the_first_trial_it_says_what_is_waited_for() {
     let picture = seen(&Bench::new(SWEEP, 1), (80, 24), false).join("\n");
-    for part in ["run-1", "gathering", "between trials", "0 of 2 trials done", "q  plain progress"] {
+    for part in ["run-1", "gathering", "before the first trial", "0 of 2 trials done", "q  plain progress"] {
         assert!(picture.contains(part), "{part} in\n{picture}");
     }
 }
