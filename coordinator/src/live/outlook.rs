@@ -24,6 +24,8 @@ struct Planned {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outlook {
     planned: Vec<Planned>,
+    /// Rates are searched for: how many trials there will be, nobody knows.
+    searches: bool,
     /// Of trials that are over: what they took beyond their schedule, and in all.
     took: Vec<(Nanos, Nanos)>,
 }
@@ -38,7 +40,7 @@ impl Outlook {
             length: plan.arrivals(t.rate).length(),
             done: false,
         });
-        Self { planned: planned.collect(), took: Vec::new() }
+        Self { planned: planned.collect(), searches: plan.search.is_some(), took: Vec::new() }
     }
 
     fn place(&mut self, rate: OfferedRate, repeat: u32) -> Option<&mut Planned> {
@@ -96,6 +98,9 @@ impl Outlook {
     /// What is left, when this trial has been under way for so long; none where nobody knows.
     #[must_use]
     pub(super) fn left(&self, current: Option<(OfferedRate, u32, Nanos)>) -> Option<Nanos> {
+        if self.searches {
+            return None;
+        }
         let mut left = Nanos::ZERO;
         for planned in self.planned.iter().filter(|p| !p.done) {
             let is = |(rate, repeat, _): &(OfferedRate, u32, Nanos)| {
@@ -116,7 +121,7 @@ mod tests {
         let rates: Vec<OfferedRate> = rates.iter().map(|r| r.parse().unwrap()).collect();
         let length = |rate: &OfferedRate| rate.per_second().map(|_| Nanos::from_secs(10));
         let planned = rates.iter().map(|r| Planned { rate: *r, repeat: 0, length: length(r), done: false });
-        (Outlook { planned: planned.collect(), took: Vec::new() }, rates)
+        (Outlook { planned: planned.collect(), searches: false, took: Vec::new() }, rates)
     }
 
     #[test]
@@ -136,5 +141,7 @@ mod tests {
         assert_eq!(outlook.left(None), None);
         outlook.ended(rates[1], 0, Some(Nanos::from_secs(14)));
         assert_eq!(outlook.left(None), Some(Nanos::from_secs(14)));
+        outlook.searches = true;
+        assert_eq!(outlook.left(None), None);
     }
 }

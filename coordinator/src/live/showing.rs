@@ -121,6 +121,7 @@ pub(super) fn about(run: &RunId, plan: &Plan) -> About {
         // Its folder says nothing to others who look.
         workload: plan.workload.source.rsplit('/').next().unwrap_or_default().to_owned(),
         arrivals: plan.process.to_string(),
+        searches: plan.search.is_some(),
         slos: plan.slos.iter().map(|slo| slo.to_string()).collect(),
         ttft_limit_seconds: limit.map(|(_, limit)| limit.as_secs_f64()),
         slo_target: plan.slo_target.share(),

@@ -26,6 +26,8 @@ pub struct About {
     pub workload: String,
     /// The shape of the arrivals.
     pub arrivals: String,
+    /// The rates are searched for: no trial is known before it is asked for.
+    pub searches: bool,
     /// The objectives.
     pub slos: Vec<String>,
     /// The limit of TTFT on each request, seconds, where there is one.

@@ -98,7 +98,10 @@ fn head(state: &State, sweep: &Sweep, width: usize, ink: Ink) -> Vec<Line<'stati
         if about.slos.is_empty() { "no objectives".into() } else { format!("SLO {}", about.slos.join(" ")) };
     let what = format!("{model} at {}, {} arrivals, {slos}", about.engine, about.arrivals);
     let mut lines = vec![sides(name, times, width, ink), Line::styled(cut(&what, width), ink.faint())];
-    let done = format!("{} of {} trials done", state.trials_done, state.trials_planned);
+    let done = match about.searches {
+        true => format!("{} trials done, searching", state.trials_done),
+        false => format!("{} of {} trials done", state.trials_done, state.trials_planned),
+    };
     let Some(trial) = &state.trial else {
         let between = if state.trials_done == 0 { "before the first trial" } else { "between trials" };
         lines.push(sides(vec![Span::raw(between)], done, width, ink));
