@@ -75,9 +75,10 @@ EXTERNAL = {
     | DEV_TOOLS,
     "coordinator": set(
         "axum bytes clap comfy-table crc32c futures-core futures-util hdrhistogram http humantime indicatif jiff"
-        " parquet reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
+        " parquet ratatui reqwest rustix sha2 sled subtle tokenizers tokio-rustls toml zstd".split()
     )  # tokio-rustls: its own door, because tonic's says neither who failed a handshake nor why; parquet: the format that
-    # analysis tools read fastest, and its pages are no thing to write by hand
+    # analysis tools read fastest, and its pages are no thing to write by hand; axum: the live page; ratatui: the live
+    # screen
     | ERRORS_AND_LOGS
     | SERIALISATION
     | RANDOM

@@ -74,6 +74,11 @@ require_openssl() {
   command -v openssl >/dev/null || install_packages "openssl is" openssl
 }
 
+# Tests see the live screen in a real terminal.
+require_tmux() {
+  command -v tmux >/dev/null || install_packages "tmux is" tmux
+}
+
 # npm and python3 fetch and check what pages embed.
 require_web_assets() {
   command -v npm >/dev/null || install_packages "npm is" npm
@@ -86,7 +91,7 @@ chromium() {
   command -v chromium || command -v chromium-browser || command -v google-chrome
 }
 
-# Tests open the pages in it.
+# Tests open the pages in it, and drive it by its driver.
 require_chromium() {
   chromium >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
 }
@@ -120,6 +125,7 @@ all)
   require_python
   require_openssl
   require_chromium
+  require_tmux
   require_component rustfmt
   require_component clippy
   require_nextest

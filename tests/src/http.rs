@@ -25,6 +25,11 @@ pub fn get(url: &str) -> String {
     body
 }
 
+/// Status and body of a `DELETE`; none without an answer.
+pub(crate) fn delete(url: &str) -> Option<u16> {
+    client().delete(url).call().ok().map(|answer| answer.status().as_u16())
+}
+
 /// Status and body of a `POST` of JSON.
 ///
 /// # Panics

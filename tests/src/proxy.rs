@@ -11,6 +11,8 @@ pub struct Recorder {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
     over: Arc<AtomicBool>,
+    /// Near ends of the connections so far.
+    near: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Recorder {
@@ -25,12 +27,17 @@ impl Recorder {
         let seen = Arc::<Mutex<Vec<u8>>>::default();
         let over = Arc::new(AtomicBool::new(false));
         let (theirs, ended) = (Arc::clone(&seen), Arc::clone(&over));
+        let near = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let kept = Arc::clone(&near);
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if ended.load(Ordering::Acquire) {
                     return;
                 }
                 let Ok(far) = TcpStream::connect(upstream) else { continue };
+                if let Ok(clone) = near.try_clone() {
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).push(clone);
+                }
                 for (from, to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))] {
                     let (Ok(from), Ok(to)) = (from, to) else { continue };
                     let seen = Arc::clone(&theirs);
@@ -38,13 +45,20 @@ impl Recorder {
                 }
             }
         });
-        Self { address, seen, over }
+        Self { address, seen, over, near }
     }
 
     /// Where to connect instead.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Cuts every connection; new ones are passed on as before. Says how many there were.
+    pub fn cut(&self) -> usize {
+        let cut = self.near.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
+        // One that is closed already cannot be shut down.
+        cut.iter().filter(|stream| stream.shutdown(Shutdown::Both).is_ok()).count()
     }
 
     /// Whether `text` went by.

@@ -3,7 +3,9 @@
 use common::clock::{Clock, SystemClock};
 use engines::Scripted;
 use plimsoll_tests::schema::{CAPTURE, REPORT, TELEMETRY, keeps_to, validator};
-use plimsoll_tests::{Agent, Coordinator, Engine, Finished, Recipe, count, free_port, list, number, text};
+use plimsoll_tests::{
+    Agent, Coordinator, Engine, Finished, Recipe, count, eventually, free_port, get, list, number, text,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -154,6 +156,38 @@ impl Gpus {
         }
         boards.to_vec()
     }
+}
+
+#[test]
+fn what_gpus_and_engine_do_is_seen_while_it_goes_on() {
+    let engine = engine();
+    let gpus = Gpus::new(|t0| two_gpus(t0, &engine));
+    let join = free_port();
+    let _beside = gpus.agent("beside", join);
+    let mut coordinator = sweep(&engine)
+        .line("--rates 10,12 --duration 12s --repeats 1 --local-agents 1 --await-gpu --dialect vllm")
+        .line("--web 127.0.0.1:0 --listen")
+        .args([join.to_string()])
+        .start();
+    let url = coordinator.process.expect("the page's address", |process| {
+        let said = process.stderr();
+        Some(said.lines().find_map(|l| l.strip_prefix("live "))?.trim().to_owned())
+    });
+    let state = eventually("power, memory and the engine's queue", || {
+        let seen: Value = serde_json::from_str(&get(&format!("{url}snapshot"))).ok()?;
+        let known = |name: &str| {
+            let place = seen["metrics"].as_array()?.iter().position(|m| m == name)?;
+            let values = seen["points"].as_array()?.iter().filter_map(|p| p["low"][place].as_f64());
+            values.reduce(f64::max)
+        };
+        // The scripted ones have no memory in use, which is known to be 0.
+        let watts = known("gpu_power_watts").filter(|_| known("gpu_memory_bytes") == Some(0.0))?;
+        known("engine_running")?;
+        (watts > 1.0 && seen["state"]["gpus"].as_array()?.len() == 2).then_some(seen["state"].clone())
+    });
+    assert!(number(&state, "/gpus/0/power_watts") > 1.0, "{state:#}");
+    assert!(number(&state, "/gpus/1/memory_total_bytes") > 1e9, "{state:#}");
+    let _ = coordinator.finish().expect_code(0);
 }
 
 #[test]

@@ -45,6 +45,10 @@ const MAX_COLUMN_BYTES: usize = 1 << 30;
 /// message that an agent has cut, are far below.
 const MAX_FACTS_BYTES: usize = 16 << 20;
 
+/// The same for clocks that are read while a trial runs, by somebody who looks on: 64 traces of tens of thousands of
+/// events are below.
+const MAX_PACKED_BYTES: usize = 16 << 20;
+
 const FRAME: usize = 8;
 
 /// Whose traces a block holds.
@@ -223,9 +227,13 @@ impl Block {
     /// # Errors
     /// When it cannot be decoded; `each` may have been told of some traces then.
     pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
-        let name = "clocks";
-        let raw = decompressed(self.column(0), MAX_COLUMN_BYTES).ok_or(SegmentError::Content(name))?;
-        clocks::outlines(&raw, self.header.count, each).ok_or(SegmentError::Content(name))
+        outlines(self.column(0), MAX_COLUMN_BYTES, self.header.count, each)
+    }
+
+    /// The column of clocks as it stands in the block, to be read elsewhere when there is time.
+    #[must_use]
+    pub fn packed_clocks(&self) -> PackedClocks {
+        PackedClocks { column: self.column(0).to_vec(), count: self.header.count }
     }
 
     /// The column of facts.
@@ -252,6 +260,46 @@ impl Block {
         let parts = self.clocks()?.into_iter().zip(self.facts()?).zip(self.texts()?);
         Ok(parts.map(|((clocks, facts), text)| Trace { clocks, facts, text }).collect())
     }
+}
+
+/// A column of clocks, taken out of its block and still packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedClocks {
+    column: Vec<u8>,
+    count: u32,
+}
+
+impl PackedClocks {
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.column.len()
+    }
+
+    /// Whether it takes none; a closed block has some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.column.is_empty()
+    }
+
+    /// See [`Block::outlines`].
+    ///
+    /// # Errors
+    /// When it cannot be decoded; `each` may have been told of some traces then.
+    pub fn outlines(&self, each: impl FnMut(Outline, &[u64])) -> Result<(), SegmentError> {
+        outlines(&self.column, MAX_PACKED_BYTES, self.count, each)
+    }
+}
+
+fn outlines(
+    column: &[u8],
+    most: usize,
+    count: u32,
+    each: impl FnMut(Outline, &[u64]),
+) -> Result<(), SegmentError> {
+    let name = "clocks";
+    let raw = decompressed(column, most).ok_or(SegmentError::Content(name))?;
+    clocks::outlines(&raw, count, each).ok_or(SegmentError::Content(name))
 }
 
 fn pack<T: Serialize>(rows: &[T], name: &'static str) -> Result<Vec<u8>, SegmentError> {

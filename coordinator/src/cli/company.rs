@@ -107,7 +107,10 @@ impl Signals {
             match count {
                 1 => tell!("\nstopping: nothing more is sent, what is in flight finishes (again: cut it)"),
                 2 => tell!("\ncutting what is in flight (again: end at once, without a report)"),
-                _ => std::process::exit(super::exit::INTERRUPTED.into()),
+                _ => {
+                    super::screen::restore();
+                    std::process::exit(super::exit::INTERRUPTED.into());
+                }
             }
             level.send_replace(count);
         }

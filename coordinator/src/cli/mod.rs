@@ -13,9 +13,11 @@ mod planning;
 mod probe;
 mod progress;
 mod resume;
+mod screen;
 mod show;
 mod terminal;
 mod watchdog;
+mod watching;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -36,8 +38,8 @@ use company::{Company, Local, Signals};
 use entrance::{Entrance, Keys};
 use options::Rates;
 pub use options::{Command, Common, LogFormat, Options};
-use progress::Progress;
 use terminal::{say, tell};
+use watching::Watching;
 
 /// Exit codes of the specification, section 6.
 mod exit {
@@ -90,6 +92,14 @@ pub(crate) fn parse_config(path: &std::path::Path) -> Result<(), String> {
     Ok(())
 }
 
+/// The plan of a command line.
+#[cfg(test)]
+pub(crate) fn planned(line: &str) -> Plan {
+    let options = <Options as clap::Parser>::try_parse_from(line.split_whitespace()).expect(line);
+    let (common, rates) = options.command.sending().expect("it sends");
+    planning::plan(common, &rates).expect(line)
+}
+
 /// `sweep` and `run`.
 fn send(options: &Options, matches: &ArgMatches) -> anyhow::Result<u8> {
     let Some((common, rates)) = options.command.sending() else { return Ok(0) };
@@ -108,7 +118,7 @@ fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| terminal::Stderr)
         .log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),
@@ -185,6 +195,7 @@ async fn supervise(
     let plan = work.plan();
     let signals = Signals::listen()?;
     let entrance = Entrance::open(&plan.fleet, keys).await?;
+    let opened = watching::Opened::open(&common.show).await?;
     terminal::err(format_args!("{}", show::plan(plan, matches, &run_id)));
     if let Some(line) = entrance.join_line(&plan.fleet) {
         let note = entrance.token_note(matches!(work, Work::Again(_))).unwrap_or_default();
@@ -193,17 +204,29 @@ async fn supervise(
     let api_key_file = common.engine.api_key_file.as_deref();
     let local = Local { data: &plan.data, api_key_file, tls: &common.engine.tls, agents: &common.agents };
     let (company, fleet) = Company::gather(&plan.fleet, (entrance, signals), &local, &clock)?;
-    let mut ui = Progress::new();
     let (shared, stop) = (Arc::clone(&company.shared), company.stop.clone());
+    let (watching, mut ui) = Watching::begin(opened, &run_id, plan, &clock, (&shared, stop.clone()));
     let means = Means { fleet, shared, store, clock, stop, ui: &mut ui };
     let command_line: Vec<String> = std::env::args().collect();
     let outcome = match work {
         Work::New(plan, command) => run(*plan, run_id, (command, &command_line), means).await,
         Work::Again(opened) => Ok(run::resume(*opened, &command_line, means).await),
     };
-    ui.end();
+    ui.ui.end();
+    watching.end(&said(&outcome)).await;
     company.part().await;
     Ok(conclude(&outcome?, common.strict, common.gate))
+}
+
+/// How a run ended, in a line.
+fn said(outcome: &anyhow::Result<RunOutcome>) -> String {
+    let first = |e: &anyhow::Error| format!("{e:#}").lines().next().unwrap_or_default().to_owned();
+    match outcome {
+        Err(e) => format!("The run ended: {}", first(e)),
+        Ok(RunOutcome { error: Some(e), .. }) => format!("The run ended early: {}", first(e)),
+        Ok(RunOutcome { interrupted: true, .. }) => "The run was ended by the operator".to_owned(),
+        Ok(_) => "The run is over; its report is written".to_owned(),
+    }
 }
 
 fn new_run_id() -> anyhow::Result<RunId> {

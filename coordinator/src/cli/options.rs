@@ -10,7 +10,7 @@ use common::dialect::Dialect;
 
 pub(super) use apart::{
     CaptureOptions, ExportFormat, ExportOptions, ExportTable, Format, ProbeFormat, ProbeOptions,
-    ReportOptions, ResumeOptions, RmOptions, RunsOptions,
+    ReportOptions, ResumeOptions, RmOptions, RunsOptions, ShowOptions,
 };
 pub(super) use search::SearchOptions;
 
@@ -297,6 +297,10 @@ pub struct Common {
     /// Who sends
     #[command(flatten)]
     pub agents: AgentOptions,
+
+    /// How it is shown
+    #[command(flatten)]
+    pub show: ShowOptions,
 
     /// JSON object that is merged into the experiment record
     #[arg(long, value_name = "FILE", help_heading = "Results")]

@@ -21,6 +21,7 @@ const LINE_EVERY: Nanos = Nanos(5_000_000_000);
 /// Where a trial stands.
 #[derive(Default)]
 struct Standing {
+    under_way: bool,
     title: String,
     arrivals: u64,
     length: Option<Nanos>,
@@ -31,13 +32,39 @@ struct Standing {
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     terminal: bool,
+    /// Somebody else shows what goes on.
+    quiet: bool,
     trial: Standing,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
-        Self { bar: None, terminal, trial: Standing::default() }
+        Self { bar: None, terminal, quiet: false, trial: Standing::default() }
+    }
+
+    /// Shows nothing in between, or shows it again.
+    pub(super) fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+        match quiet {
+            true => self.end(),
+            false if self.trial.under_way => self.bar(),
+            false => {}
+        }
+    }
+
+    /// Puts the bar up, on a terminal.
+    fn bar(&mut self) {
+        if !self.terminal || self.quiet {
+            return;
+        }
+        let bar = ProgressBar::new(self.trial.arrivals);
+        // The template is a constant: it is valid or a test would fail.
+        if let Ok(style) = ProgressStyle::with_template("{prefix}  [{bar:24}] {pos}/{len}  {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(self.trial.title.clone());
+        self.bar = Some(bar);
     }
 
     /// Takes the bar away.
@@ -95,7 +122,7 @@ impl Watch for Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(sent);
             bar.set_message(text);
-        } else if since_start - self.trial.said >= LINE_EVERY {
+        } else if !self.quiet && since_start - self.trial.said >= LINE_EVERY {
             self.trial.said = since_start;
             let of = self.trial.length.map_or(String::new(), |l| format!(" of {:.0}", l.as_secs_f64()));
             self.line(&format!("             {:.0}{of} s: {text}", since_start.as_secs_f64()));
@@ -118,16 +145,10 @@ impl Ui for Progress {
             (None, None) => format!("{} of {of}", number.0 + 1),
         };
         let title = format!("trial {number} ({place}): {}, repeat {repeat}", shown_rate(rate));
-        self.trial =
-            Standing { title, arrivals, length: plan.arrivals(trial.rate).length(), said: Nanos::ZERO };
-        if self.terminal {
-            let bar = ProgressBar::new(arrivals);
-            // The template is a constant: it is valid or a test would fail.
-            if let Ok(style) = ProgressStyle::with_template("{prefix}  [{bar:24}] {pos}/{len}  {msg}") {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.set_prefix(self.trial.title.clone());
-            self.bar = Some(bar);
+        let length = plan.arrivals(trial.rate).length();
+        self.trial = Standing { under_way: true, title, arrivals, length, said: Nanos::ZERO };
+        if self.terminal && !self.quiet {
+            self.bar();
         } else {
             self.line(&format!("{}: {arrivals} requests", self.trial.title));
         }
@@ -135,6 +156,7 @@ impl Ui for Progress {
 
     fn trial_ended(&mut self, report: &TrialReport) {
         self.end();
+        self.trial.under_way = false;
         let verdict = &report.summary.validity.verdict;
         let numbers = report.summary.numbers.as_ref().map(|n| {
             let attained =

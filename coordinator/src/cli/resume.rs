@@ -18,7 +18,7 @@ use crate::record::{VALUE_HIDDEN, name_only};
 use crate::store::RunState;
 
 /// Options that are not kept: they were expanded, or say nothing about the run.
-const NOT_KEPT: &[&str] = &["config", "metadata", "log", "help", "data"];
+const NOT_KEPT: &[&str] = &["config", "metadata", "log", "help", "data", "web", "plain"];
 
 /// The command that was typed, for a later `resume`; `matches` are those of the subcommand.
 pub(super) fn remember(name: &str, matches: &ArgMatches) -> KeptCommand {

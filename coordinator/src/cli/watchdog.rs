@@ -57,6 +57,7 @@ fn watch_over(watch: &DiskWatch) {
                 tell!(
                     "coordinator: {trouble}; the run ends here: see to that disk, then coordinator resume RUN"
                 );
+                super::screen::restore();
                 std::process::exit(i32::from(exit::ERROR));
             }
         }

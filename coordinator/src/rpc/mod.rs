@@ -28,7 +28,7 @@ mod upload;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use common::clock::Clock;
 use common::ids::{AgentName, Digest, Epoch, RunId, TrialId};
@@ -48,6 +48,7 @@ pub use tls::ServerTls;
 
 use crate::fleet::FleetEvent;
 use crate::ingest::IngestHandle;
+use crate::live::Tap;
 use crate::store::TelemetrySink;
 use admission::{Gate, Passes};
 use guest::Lobby;
@@ -107,6 +108,8 @@ pub struct Shared {
     passes: Passes,
     notices: Mutex<Notices>,
     limits: Limits,
+    /// Who looks on, if somebody does.
+    tap: OnceLock<Tap>,
 }
 
 impl Shared {
@@ -130,6 +133,7 @@ impl Shared {
             passes: Passes::default(),
             notices,
             limits,
+            tap: OnceLock::new(),
         })
     }
 
@@ -148,6 +152,11 @@ impl Shared {
 
     fn offer(&self) -> MutexGuard<'_, Offer> {
         self.offer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on what is stored is offered to `tap`, too. The first one stays.
+    pub fn tap(&self, tap: Tap) {
+        let _ = self.tap.set(tap);
     }
 
     /// Lets agents fetch a workload.

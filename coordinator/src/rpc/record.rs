@@ -8,6 +8,7 @@ use tonic::Status;
 use super::Shared;
 use super::admission::Caller;
 use super::limits::MAX_FRAMES;
+use crate::live::Offer;
 
 /// Takes a batch; says below which number records are kept.
 pub(super) async fn take(shared: &Shared, caller: &Caller, batch: RecordBatch) -> Result<Seq, Status> {
@@ -29,7 +30,15 @@ pub(super) async fn take(shared: &Shared, caller: &Caller, batch: RecordBatch) -
         )));
     }
     // The disk is waited for, and not on a thread that serves others.
-    let kept = crate::aside::run(move || run.telemetry.append(&agent, incarnation, &batch.frames)).await;
+    let tap = shared.tap.get().cloned();
+    let kept = crate::aside::run(move || {
+        let kept = run.telemetry.append(&agent, incarnation, &batch.frames);
+        if let (Ok(_), Some(tap)) = (&kept, tap) {
+            tap.offer(Offer::Frames(agent, batch.frames));
+        }
+        kept
+    })
+    .await;
     match kept {
         Ok(Ok(up_to)) => Ok(up_to),
         Ok(Err(e)) => {

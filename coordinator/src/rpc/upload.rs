@@ -4,9 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use common::fleet::TrialFate;
-use common::ids::{AgentName, Incarnation};
+use common::ids::{AgentName, Incarnation, Seq};
 use common::schedule::Arrival;
 use common::simulated::{Sabotage, is_sabotaged};
+use common::trace::Facts;
 use common::trace::segment::{BLOCK_TRACES, Block};
 use proto::convert;
 use proto::v1::telemetry_server::Telemetry;
@@ -21,6 +22,7 @@ use super::guest::Guest;
 use super::limits::MAX_DELIVERIES;
 use super::{OpenRun, Shared};
 use crate::ingest::{Ack, IngestError};
+use crate::live::{Offer, Tap};
 use crate::trial::seal::SYNTHETIC;
 
 /// Acknowledgements that wait for the network. When it is full the stream is not read: the agent's spool takes over.
@@ -147,10 +149,12 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
     let blocks = crate::aside::run(move || {
         let slice = slice.as_deref();
         let blocks = batch.blocks.iter().map(|bytes| block(bytes, &name, incarnation, &run, slice));
-        blocks.collect::<Result<Vec<Block>, Status>>()
+        blocks.collect::<Result<Vec<(Block, Vec<Facts>)>, Status>>()
     });
     let blocks = blocks.await.map_err(|e| Status::internal(e.to_string()))??;
     let before = ingest.mark(&agent, incarnation);
+    let offers = shared.tap.get().map(|tap| (tap, Vec::with_capacity(blocks.len())));
+    let (blocks, offers) = apart(blocks, before, offers);
     let new: u64 = blocks.iter().filter(|b| b.next_seq() > before).map(|b| u64::from(b.header().count)).sum();
     if stored.of(&agent) + new > most && !is_sabotaged(Sabotage::IgnoreEpoch) {
         return Err(Status::resource_exhausted(format!(
@@ -160,6 +164,9 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
     match ingest.submit(blocks).await {
         Ok(Ack::UpTo(seq)) => {
             stored.add(&agent, seq.0.saturating_sub(before.0));
+            if let Some((tap, offers)) = offers {
+                offers.into_iter().for_each(|offer| tap.offer(offer));
+            }
             Ok(trace_ack::Kind::UpTo(seq.0))
         }
         Ok(Ack::ResumeFrom(seq)) => Ok(trace_ack::Kind::ResumeFrom(seq.0)),
@@ -171,6 +178,21 @@ async fn take(shared: &Shared, caller: &Caller, batch: TraceBatch) -> Result<tra
     }
 }
 
+/// Blocks with their facts, and what somebody who looks on is offered of those that are new.
+fn apart(
+    read: Vec<(Block, Vec<Facts>)>,
+    before: Seq,
+    mut offers: Option<(&Tap, Vec<Offer>)>,
+) -> (Vec<Block>, Option<(&Tap, Vec<Offer>)>) {
+    let blocks = read.into_iter().map(|(block, facts)| {
+        if let Some((_, offers)) = offers.as_mut().filter(|_| block.next_seq() > before) {
+            offers.push(Tap::prepare(&block, facts));
+        }
+        block
+    });
+    (blocks.collect(), offers)
+}
+
 /// A whole block of this agent, the open trial, and its own arrivals. Anything else is refused: a sealed trial does not
 /// change, and nobody answers for what another was to send.
 fn block(
@@ -179,7 +201,7 @@ fn block(
     incarnation: Incarnation,
     run: &OpenRun,
     slice: Option<&[Arrival]>,
-) -> Result<Block, Status> {
+) -> Result<(Block, Vec<Facts>), Status> {
     let block = Block::decode(bytes).map_err(|e| Status::data_loss(format!("TraceBatch.blocks: {e}")))?;
     if block.bytes().len() != bytes.len() {
         return Err(Status::data_loss("TraceBatch.blocks: bytes after the block"));
@@ -189,7 +211,7 @@ fn block(
         return Err(Status::permission_denied("TraceBatch.blocks: traces of another agent"));
     }
     if is_sabotaged(Sabotage::IgnoreEpoch) {
-        return Ok(block);
+        return Ok((block, Vec::new()));
     }
     let slice = slice.filter(|_| run.trial == Some((header.trial, header.epoch))).ok_or_else(|| {
         Status::failed_precondition(format!(
@@ -218,5 +240,5 @@ fn block(
             ));
         }
     }
-    Ok(block)
+    Ok((block, facts))
 }

@@ -46,6 +46,10 @@ pub trait Ui: Watch + Note {
     fn trial_begins(&mut self, trial: &PlannedTrial, of: usize, plan: &Plan, arrivals: u64);
     /// A trial is sealed and analysed.
     fn trial_ended(&mut self, report: &TrialReport);
+    /// Trials of a run that goes on were over before.
+    fn was_before(&mut self, trials: &[TrialReport]) {
+        let _ = trials;
+    }
 }
 
 /// What a run leaves.

@@ -47,12 +47,33 @@ pub struct TrialCase {
     pub launcher: Option<AgentName>,
 }
 
+/// Where an agent stands in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has its order.
+    Preparing,
+    /// It is prepared; half the width of the interval that surely holds its clock's offset, nanoseconds.
+    Ready {
+        /// See above.
+        clock_bound: Nanos,
+    },
+    /// Every arrival of its slice has its trace.
+    Drained {
+        /// As in `Ready`.
+        clock_bound: Nanos,
+    },
+}
+
 /// What somebody who watches a trial is told.
 pub trait Watch {
     /// All agents are ready, with these warnings of theirs.
     fn ready(&mut self, warnings: &[String]);
     /// It will start this long from now.
     fn starting(&mut self, lead: Nanos);
+    /// Where an agent stands.
+    fn stands(&mut self, agent: &AgentName, standing: &Standing) {
+        let _ = (agent, standing);
+    }
     /// An agent is taken for lost now.
     fn lost(&mut self, agent: &AgentName, reason: &str) {
         let _ = (agent, reason);
@@ -85,6 +106,7 @@ pub async fn drive<E>(
     let digests = assigned.agents.iter().map(|(agent, a)| (agent.clone(), a.digest)).collect();
     let mut machine = Machine::new(case.epoch, digests, patience(case, assigned), clock.monotonic());
     tell_to_prepare(case, assigned, fleet);
+    assigned.agents.keys().for_each(|agent| watch.stands(agent, &Standing::Preparing));
     let mut progress: BTreeMap<AgentName, Progress> = BTreeMap::new();
     // When it was last shown, and whether there is news since.
     let (mut shown, mut news) = (Nanos::ZERO, false);
@@ -98,7 +120,10 @@ pub async fn drive<E>(
                     news = true;
                     Event::Tick
                 }
-                Change::Said(agent, said) => translate(agent, said, case.epoch),
+                Change::Said(agent, said) => {
+                    standing(&said, case.epoch).iter().for_each(|s| watch.stands(&agent, s));
+                    translate(agent, said, case.epoch)
+                }
                 // One that sends load, too, is missed for that.
                 Change::Lost(agent, reason) if case.launcher.as_ref() == Some(&agent)
                     && !assigned.agents.contains_key(&agent) =>
@@ -206,6 +231,19 @@ fn patience(case: &TrialCase, assigned: &Assigned) -> Patience {
         run: assigned.last + case.target.total_timeout + request + times(closed) + GRACE,
         drain: request + GRACE,
         lead: if case.local { LEAD_LOCAL } else { LEAD_REMOTE },
+    }
+}
+
+/// Where an agent stands that says this.
+fn standing(said: &FromAgent, epoch: Epoch) -> Option<Standing> {
+    match said {
+        FromAgent::Ready(r) if r.epoch == epoch => {
+            Some(Standing::Ready { clock_bound: Nanos(r.clock.bound_ns) })
+        }
+        FromAgent::Drained(d) if d.epoch == epoch => {
+            Some(Standing::Drained { clock_bound: Nanos(d.clock.bound_ns) })
+        }
+        _ => None,
     }
 }
 

@@ -32,6 +32,19 @@ pub struct ProbeOptions {
     pub data: PathBuf,
 }
 
+/// How a run is shown while it goes on. It says nothing about the run, and is not kept for `resume`.
+#[derive(Debug, Args)]
+pub struct ShowOptions {
+    /// Serve a live page there while the run goes on; the address is printed. Port 0 is a free one. Elsewhere than on
+    /// loopback the address ends in a token (see docs/live.md)
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Live view")]
+    pub web: Option<String>,
+
+    /// Plain progress, without the live screen of a terminal
+    #[arg(long, help_heading = "Live view")]
+    pub plain: bool,
+}
+
 /// Options of `capture`.
 #[derive(Debug, Args)]
 pub struct CaptureOptions {

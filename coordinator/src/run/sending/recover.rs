@@ -27,6 +27,7 @@ impl Sending<'_, '_> {
         // Whoever has not joined was heard last before now, by a coordinator that is gone.
         let since = self.means.clock.boottime();
         std::mem::take(&mut self.run.notes).iter().for_each(|note| self.means.ui.note(note));
+        self.means.ui.was_before(&self.run.trials);
         if self.run.is_over() {
             let left = again::left(&self.run.plan.trials, &self.run.kept.trials);
             self.skipped.extend(left.iter().map(|left| left.planned.trial));
