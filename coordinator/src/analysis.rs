@@ -145,7 +145,7 @@ fn analyse_on(
 }
 
 /// Arrivals that count, from the first. What was sent after a cut, before its word came to the agent, is kept and does not.
-fn counted(trial: &KeptTrial) -> u64 {
+pub(crate) fn counted(trial: &KeptTrial) -> u64 {
     trial.cut.map_or(u64::MAX, |_| trial.scheduled)
 }
 

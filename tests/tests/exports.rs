@@ -57,6 +57,7 @@ fn each_table_has_the_rows_of_the_run() {
         let trial = &results.trials()[count(trace, "/trial") as usize];
         expected["validity"] = trial["summary"]["validity"]["verdict"].clone();
         expected["offered_rate"] = trial["offered_rate"].clone();
+        expected["cut"] = json!(false);
         assert_eq!(row, &expected);
     }
     let events = lines(&out.join("events.jsonl"));

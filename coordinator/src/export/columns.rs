@@ -134,6 +134,13 @@ const TRIALS: &[Column] = &[
     at("summary.validity.verdict", "validity", Text, "", "`valid`, `late`, `degraded` or `invalid`"),
     at("why", "validity_reasons", Text, "", "why, the worst first; empty for a valid one"),
     at("summary.requests", "requests", Integer, "", "scheduled arrivals"),
+    at(
+        "cut.planned",
+        "planned_requests",
+        Integer,
+        "",
+        "arrivals of the whole schedule, where a search ended the trial early",
+    ),
     at("summary.failed", "failed", Integer, "", "failures among them"),
     at(
         "summary.duration_seconds",
@@ -231,6 +238,7 @@ const TRACES: &[Column] = &[
     column("coalesced_events", Integer, "", "content events that shared a read with the one before"),
     column("reconnections", Integer, "", "idle connections that were replaced"),
     column("synthetic", Bool, "", "written by the coordinator"),
+    column("cut", Bool, "", "left away by a search: it counts for nothing"),
     column("request_bytes", Integer, "bytes", "of the request's body"),
     column("response_bytes", Integer, "bytes", "of the response's body"),
     column("output", Text, "", "the text, when it was kept"),

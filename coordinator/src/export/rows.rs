@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Sink;
 use super::columns::{Column, Table};
-use crate::analysis::each_line;
+use crate::analysis::{counted, each_line};
 use crate::kept::{KeptRun, KeptTrial};
 use crate::report::Report;
 use crate::retokenize::Retokenizer;
@@ -78,6 +78,7 @@ fn traces(source: &Source<'_>, report: &Report, table: Table, sink: &mut dyn Sin
             }
             let mut row: Value = serde_json::from_slice(line)?;
             (row["validity"], row["offered_rate"]) = (json!(verdict), json!(rate));
+            row["cut"] = json!(row["index"].as_u64().is_some_and(|index| index >= counted(trial)));
             rows += 1;
             sink.row(&row)
         })?;

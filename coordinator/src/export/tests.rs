@@ -59,7 +59,7 @@ fn every_field_of_a_trace_is_a_column() {
         // They are the table of events.
         .filter(|name| !name.starts_with("content_"))
         .collect();
-    let added = ["validity", "offered_rate"];
+    let added = ["validity", "offered_rate", "cut"];
     let columns = Table::Traces.columns().iter().map(|c| c.path.to_owned());
     let columns: BTreeSet<String> = columns.filter(|path| !added.contains(&path.as_str())).collect();
     assert_eq!(columns, fields);

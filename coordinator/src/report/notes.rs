@@ -15,6 +15,18 @@ const REASONS_SHOWN: usize = 3;
 const TRIALS_SHOWN: usize = 8;
 
 pub(super) fn below(report: &Report) -> Vec<String> {
+    let mut lines = before_the_knee(report);
+    lines.push(String::new());
+    wrap(&report.knee.to_string(), "", &mut lines);
+    if let Some(search) = &report.search {
+        wrap(&search.text, "", &mut lines);
+        search.would_narrow.iter().for_each(|text| wrap(text, "", &mut lines));
+    }
+    lines
+}
+
+/// The same without the knee, which a page shows elsewhere or not at all.
+pub(super) fn before_the_knee(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if report.rates.iter().any(|r| r.repeats > 1) {
         let note = "Medians over the valid trials of a rate, attainment pooled over them (over all where none is \
@@ -37,12 +49,6 @@ pub(super) fn below(report: &Report) -> Vec<String> {
     cut(report, &mut lines);
     super::replicas::lines(report, &mut lines);
     super::beside::beside(report, &mut lines);
-    lines.push(String::new());
-    wrap(&report.knee.to_string(), "", &mut lines);
-    if let Some(search) = &report.search {
-        wrap(&search.text, "", &mut lines);
-        search.would_narrow.iter().for_each(|text| wrap(text, "", &mut lines));
-    }
     lines
 }
 

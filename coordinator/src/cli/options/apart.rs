@@ -163,7 +163,7 @@ pub struct ExportOptions {
 pub enum ExportFormat {
     /// With a line of names; an empty cell is null
     Csv,
-    /// For DuckDB, pandas, polars and others; an eighth of the size
+    /// For DuckDB, pandas, polars and others; a fraction of the size
     Parquet,
     /// An object a line
     Jsonl,

@@ -18,7 +18,7 @@ use super::thin::stretch;
 /// Requests that a page shows at most, over all trials: some 200 bytes each.
 const MOST_REQUESTS: usize = 16_000;
 /// Of one trial at most.
-const MOST_OF_A_TRIAL: usize = 4_000;
+const MOST_OF_A_TRIAL: usize = 8_000;
 /// And at least, so that many trials do not leave each with nothing.
 const LEAST_OF_A_TRIAL: usize = 40;
 /// Trials that are shown in time: a page of thousands of them would be too large for any.

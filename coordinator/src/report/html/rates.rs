@@ -9,7 +9,7 @@ use super::markup::{cell, long_cell, mark, section, table as markup_table, text}
 use super::verdict::{bracket, spoiled, used};
 use crate::report::Report;
 use crate::report::beside::{COLUMNS as ENERGY, significant};
-use crate::report::notes::{below, named};
+use crate::report::notes::{before_the_knee, named};
 use crate::report::table::{HEADER, UNDEFINED, percent, row};
 
 /// The table, and the notes that stand below it.
@@ -32,12 +32,7 @@ pub(super) fn table(report: &Report) -> String {
         let _ = write!(out, "<td class=\"left\">{} {}</td>", mark(rate.verdicts.worst()), text(others));
         out
     });
-    // They are broken for a terminal; here the knee stands above.
-    let notes = below(report).join("\n");
-    let notes = match spoiled(report) {
-        Some(_) => notes.replace(&wrapped_knee(report), ""),
-        None => notes,
-    };
+    let notes = before_the_knee(report).join("\n");
     let body = format!(
         "{}<details><summary>Notes to the table</summary><pre class=\"notes\">{}</pre></details>",
         markup_table("rates", &heads, rows),
@@ -48,12 +43,6 @@ pub(super) fn table(report: &Report) -> String {
 
 const LEAD: &str = "Medians over the valid trials of a rate, attainment pooled over them; where no trial is valid, over all, \
     and the rate decides nothing. – is undefined, * a p99 of fewer than 368 samples.";
-
-fn wrapped_knee(report: &Report) -> String {
-    let mut lines = Vec::new();
-    crate::report::notes::wrap(&report.knee.to_string(), "", &mut lines);
-    lines.join("\n")
-}
 
 /// What attainment was lost to, by rate.
 pub(super) fn losses(report: &Report) -> String {

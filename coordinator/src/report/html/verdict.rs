@@ -113,6 +113,8 @@ fn reasons(report: &Report, out: &mut String) {
     let mut all: Vec<_> = (report.trials.iter())
         .flat_map(|t| t.summary.validity.reasons.iter().map(move |reason| (reason, t)))
         .collect();
+    // Some are only to be known.
+    all.retain(|(reason, _)| reason.verdict != Verdict::Valid);
     all.sort_by_key(|(reason, t)| (std::cmp::Reverse(reason.verdict), t.trial));
     if all.is_empty() {
         return;
