@@ -172,9 +172,9 @@
     $("bar").hidden = !t;
     $("bar-fill").style.width = `${(of * 100).toFixed(1)}%`;
     $("bar").setAttribute("aria-valuenow", Math.round(of * 100));
-    const done = kept.sweep.about.searches ? `${s.trials_done} trials done, searching.` : `${s.trials_done} of ${s.trials_planned} trials done.`;
+    const howMany = kept.sweep.about.searches ? `${s.trials_done} trials done, searching.` : `${s.trials_done} of ${s.trials_planned} trials done.`;
     const passed = t && t.since_start_seconds != null ? `${Math.floor(t.since_start_seconds)} s${t.length_seconds ? ` of ${Math.round(t.length_seconds)} s` : ""}: ` : "";
-    $("trial-text").textContent = t ? `${passed}${t.dispatched} of ${t.arrivals} sent, ${t.in_flight} in flight, ${t.succeeded} ok, ${t.failed} failed${t.waiting ? `, ${t.waiting} waiting` : ""}. ${done}` : done;
+    $("trial-text").textContent = t ? `${passed}${t.dispatched} of ${t.arrivals} sent, ${t.in_flight} in flight, ${t.succeeded} ok, ${t.failed} failed${t.waiting ? `, ${t.waiting} waiting` : ""}. ${howMany}` : howMany;
   }
 
   function tables() {
