@@ -19,6 +19,8 @@ DURATION=${DEMO_DURATION:-10s}
 REPEATS=${DEMO_REPEATS:-1}
 LATE_BUDGET=${DEMO_LATE_BUDGET:-20ms}
 DATA=${DEMO_DATA:-./plimsoll-data}
+# The live page, on a free port.
+WEB=${DEMO_WEB:-127.0.0.1:0}
 
 BIN=${DEMO_BIN:-target/debug}
 START_SECONDS=10
@@ -81,7 +83,7 @@ done
 
 command=("$BIN/coordinator" sweep --rates "$RATES" --local-agents "$AGENTS" --base-url "$url"
   --slo ttft=1s --slo tpot=50ms --duration "$DURATION" --repeats "$REPEATS"
-  --late-budget "$LATE_BUDGET" --data "$DATA")
+  --late-budget "$LATE_BUDGET" --data "$DATA" --web "$WEB")
 printf '$ %s\n' "${command[*]}"
 status=0
 "${command[@]}" || status=$?

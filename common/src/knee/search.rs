@@ -5,17 +5,17 @@
 //! same trials always lead to the same next step. Two kinds of knowledge are kept apart:
 //!
 //! - what the trials of a rate *lean* to. It steers: where to try next. It may be wrong, and costs little.
-//! - what they *decide* ([`judge`]), with an error that was budgeted before. Only that is claimed.
+//! - what they *decide* (`judge`), with an error that was budgeted before. Only that is claimed.
 //!
 //! **Steps.** Doubling from the lowest rate until one leans to fail; halving of the bracket on the scale of ratios, for
 //! its width is a ratio; then more trials at both ends, until each is decided. A rate that stays undecided is left
 //! between the ends, and the bracket is narrowed around it.
 //!
 //! **Confidence.** Of the error that the bracket may be wrong with, each rate that may be decided gets its equal part before
-//! the first trial (a union bound, Bonferroni); the looks at a rate spend its part (see [`judge`]). So whatever the trials
+//! the first trial (a union bound, Bonferroni); the looks at a rate spend its part (see `judge`). So whatever the trials
 //! make the search do, the chance that any rate is decided wrongly, and with it that the bracket does not hold the knee, is
 //! within the budget. The first trial of a rate of the doubling only steers: most of these rates are far from the knee,
-//! and the few that come to be ends get more trials ([`DOUBLED_ENDS`] at most), so they alone need a part.
+//! and the few that come to be ends get more trials (`DOUBLED_ENDS` at most), so they alone need a part.
 //!
 //! It must never let a trial decide that is not valid, and never claim a rate that was not tried.
 

@@ -213,9 +213,13 @@ async fn supervise(
         Work::Again(opened) => Ok(run::resume(*opened, &command_line, means).await),
     };
     ui.ui.end();
-    watching.end(&said(&outcome)).await;
+    let served = watching.end(&said(&outcome)).await;
     company.part().await;
-    Ok(conclude(&outcome?, common.strict, common.gate))
+    let code = conclude(&outcome?, common.strict, common.gate);
+    if let Some(url) = served {
+        tell!("served {url} while it ran");
+    }
+    Ok(code)
 }
 
 /// How a run ended, in a line.

@@ -49,7 +49,8 @@ impl Opened {
 pub(super) struct Watching {
     hub: Hub,
     tasks: Vec<JoinHandle<()>>,
-    served: bool,
+    /// Where the page was.
+    served: Option<String>,
 }
 
 impl Watching {
@@ -63,7 +64,8 @@ impl Watching {
     ) -> (Self, Observer<Terminal>) {
         let model = Model::new(run, plan, clock.monotonic());
         let hub = Hub::new(model, Arc::clone(clock));
-        let mut watching = Self { hub: hub.clone(), tasks: Vec::new(), served: opened.web.is_some() };
+        let mut watching =
+            Self { hub: hub.clone(), tasks: Vec::new(), served: opened.web.as_ref().map(Web::url) };
         if opened.web.is_some() || opened.screen {
             let (tap, outlet) = tap();
             shared.tap(tap);
@@ -77,13 +79,14 @@ impl Watching {
         (watching, Observer::new(hub, Terminal::new(screen)))
     }
 
-    /// The run is over.
-    pub(super) async fn end(self, outcome: &str) {
+    /// The run is over. Gives where the live page was, if there was one.
+    pub(super) async fn end(self, outcome: &str) -> Option<String> {
         self.hub.over(outcome);
-        if self.served {
+        if self.served.is_some() {
             tokio::time::sleep(LAST_WORD).await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
+        self.served
     }
 }
 
