@@ -57,7 +57,7 @@ demo: build ## sweep a simulated engine on this machine and find its knee (about
 # The end-to-end tests run the binaries beside each other, so those are built first.
 test: setup export-readers $(if $(filter 1,$(REAL_ENGINE)),real-engine) build ## all tests, with the real llama.cpp (REAL_ENGINE=0: without)
 	@$(if $(filter 1,$(REAL_ENGINE)),,printf 'the tests against the real engine are left out (REAL_ENGINE=0)\n')
-	PLIMSOLL_EXPORT_READERS="$(EXPORT_READERS_DIR)" PLIMSOLL_CHROMIUM="$$(.ci/setup.sh chromium)" \
+	chromium=$$(.ci/setup.sh chromium); PLIMSOLL_EXPORT_READERS="$(EXPORT_READERS_DIR)" PLIMSOLL_CHROMIUM="$$chromium" \
 		$(if $(filter 1,$(REAL_ENGINE)),PLIMSOLL_REAL_ENGINE="$(REAL_ENGINE_DIR)") $(CARGO) nextest run --workspace --locked
 	$(CARGO) test --doc --workspace --locked
 	@$(MAKE) --no-print-directory test-scripts

@@ -93,7 +93,8 @@ chromium() {
 
 # Tests open the pages in it, and drive it by its driver.
 require_chromium() {
-  chromium >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
+  # The driver, too: without it the live page is not walked.
+  chromium >/dev/null && command -v chromedriver >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
 }
 
 require_component() {

@@ -91,21 +91,22 @@ impl Knee {
             bracket: Bracket::default(),
             slos: slos.clone(),
             target,
-            undecided: finite.iter().filter(|(_, r)| !r.decided).map(|(rate, _)| *rate).collect(),
+            undecided: finite.iter().filter(|(_, r)| !r.is_decided(target)).map(|(rate, _)| *rate).collect(),
             passes_above_fail: Vec::new(),
-            goodput_peak: goodput_peak(&finite),
+            goodput_peak: goodput_peak(&finite, target),
             text: String::new(),
         };
         if !slos.is_empty() {
             knee.decide(&finite);
         }
-        knee.text =
-            knee.sentences(finite.iter().any(|(_, r)| r.decided && r.verdicts.total() > r.verdicts.valid));
+        knee.text = knee.sentences(
+            finite.iter().any(|(_, r)| r.is_decided(target) && r.verdicts.total() > r.verdicts.valid),
+        );
         knee
     }
 
     fn decide(&mut self, finite: &[(f64, &RateResult)]) {
-        for (rate, result) in finite.iter().filter(|(_, r)| r.decided) {
+        for (rate, result) in finite.iter().filter(|(_, r)| r.is_decided(self.target)) {
             match (result.passes(self.target), self.bracket.fail) {
                 (true, None) => self.bracket.pass = Some(*rate),
                 (true, Some(_)) => self.passes_above_fail.push(*rate),
@@ -150,7 +151,7 @@ impl Knee {
         let searched = !matches!(self.case, KneeCase::NoSlo | KneeCase::NoRate | KneeCase::Undecided);
         if searched && !self.undecided.is_empty() {
             text += &format!(
-                " Undecided for want of a valid trial, and left out: {} requests/s.",
+                " Undecided for want of a valid and whole trial, and left out: {} requests/s.",
                 listed(&self.undecided)
             );
         }
@@ -183,9 +184,11 @@ fn listed(rates: &[f64]) -> String {
     rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn goodput_peak(finite: &[(f64, &RateResult)]) -> Option<GoodputPeak> {
+fn goodput_peak(finite: &[(f64, &RateResult)], target: Target) -> Option<GoodputPeak> {
     let mut peak: Option<GoodputPeak> = None;
-    for (rate, result) in finite.iter().filter(|(_, r)| r.decided) {
+    // What was ended early was not measured to its end.
+    let whole = |r: &RateResult| r.is_decided(target) && r.slo_attainment_at_most.is_none();
+    for (rate, result) in finite.iter().filter(|(_, r)| whole(r)) {
         let Some(Value::Finite(goodput)) = result.goodput_requests_per_second.map(|s| s.median) else {
             continue;
         };

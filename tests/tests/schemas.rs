@@ -263,7 +263,7 @@ fn made(like: &Value, scheduled: u64, traces: &[Trace]) -> (TrialSummary, Value)
     };
     let samples = traces.iter().map(|t| Sample { agent: 0, clocks: &t.clocks, facts: &t.facts });
     let summary = summarise(input, samples);
-    let rates = pool_rates([TrialRef { rate, summary: &summary }]);
+    let rates = pool_rates([TrialRef { rate, summary: &summary, cut: None }]);
     let mut report = like.clone();
     report["trials"][0]["summary"] = json!(summary);
     report["knee"] = json!(Knee::find(&rates, &slos, Target::default()));

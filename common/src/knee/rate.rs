@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::search::Cut;
 use crate::plan::OfferedRate;
 use crate::slo::{Slo, Target};
 use crate::stats::{Distribution, Interval, NoInterval, Spread, Value, pooled_share};
@@ -17,6 +18,8 @@ pub struct TrialRef<'a> {
     pub rate: OfferedRate,
     /// Its numbers.
     pub summary: &'a TrialSummary,
+    /// What a search left away of it, where it ended it early.
+    pub cut: Option<Cut>,
 }
 
 /// How many trials have each verdict.
@@ -122,6 +125,13 @@ pub struct RateResult {
     pub trials_used: u32,
     /// At least one trial is valid.
     pub decided: bool,
+    /// Trials that a search ended early. Where there are whole ones the numbers are over those; but the rate does not pass,
+    /// for they would be a selection (see [`Self::is_decided`]).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_trials: u32,
+    /// Where all trials used were ended early: the attainment, had all that was left away been good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo_attainment_at_most: Option<f64>,
     /// The trials' verdicts.
     pub verdicts: VerdictCounts,
     /// Scheduled requests of the trials used.
@@ -158,21 +168,39 @@ pub struct RateResult {
 }
 
 impl RateResult {
+    /// Whether its trials say that it passes, or that it fails. With trials that a search ended early it can only fail: by
+    /// its whole trials, or by what was missed already, however good the rest might have been.
+    #[must_use]
+    pub fn is_decided(&self, target: Target) -> bool {
+        let fails = match self.slo_attainment_at_most {
+            Some(most) => most < target.share(),
+            None => !self.meets(target),
+        };
+        self.decided && (self.cut_trials == 0 || fails)
+    }
+
     /// Whether the rate meets the target and every objective over the trial. An undecided rate is not asked.
     #[must_use]
     pub fn passes(&self, target: Target) -> bool {
+        self.cut_trials == 0 && self.meets(target)
+    }
+
+    fn meets(&self, target: Target) -> bool {
         self.good.is_some_and(|good| target.is_met_by(good, self.requests))
             && self.objectives.iter().all(|o| o.met)
     }
 
-    fn pool(rate: OfferedRate, trials: &[&TrialSummary]) -> Self {
+    fn pool(rate: OfferedRate, trials: &[TrialRef<'_>]) -> Self {
         let mut verdicts = VerdictCounts::default();
         for trial in trials {
-            verdicts.add(trial.validity.verdict);
+            verdicts.add(trial.summary.validity.verdict);
         }
-        let decided = trials.iter().any(|t| counts(t, true));
-        let used: Vec<&Numbers> =
-            trials.iter().filter(|t| counts(t, decided)).filter_map(|t| t.numbers.as_ref()).collect();
+        let decided = trials.iter().any(|t| counts(t.summary, true));
+        // Whole ones alone, where a valid one is whole.
+        let whole = trials.iter().any(|t| t.cut.is_none() && counts(t.summary, true));
+        let counted = |t: &&TrialRef<'_>| counts(t.summary, decided) && (!whole || t.cut.is_none());
+        let refs: Vec<&TrialRef<'_>> = trials.iter().filter(counted).collect();
+        let used: Vec<&Numbers> = refs.iter().filter_map(|t| t.summary.numbers.as_ref()).collect();
         let requests = used.iter().map(|n| n.successful + n.failed).sum();
         let good = used.iter().map(|n| n.good).sum::<Option<u64>>().filter(|_| !used.is_empty());
         let spread = |of: fn(&Numbers) -> Option<f64>| Spread::of(used.iter().filter_map(|n| of(n)));
@@ -192,6 +220,8 @@ impl RateResult {
             repeats: trials.len() as u32,
             trials_used: used.len() as u32,
             decided,
+            cut_trials: trials.iter().filter(|t| t.cut.is_some()).count() as u32,
+            slo_attainment_at_most: at_most(&refs),
             verdicts,
             requests,
             failed: used.iter().map(|n| n.failed).sum(),
@@ -214,6 +244,22 @@ impl RateResult {
             },
         }
     }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// The share of good requests of trials that were all ended early, had all that was left away been good.
+fn at_most(trials: &[&TrialRef<'_>]) -> Option<f64> {
+    let mut planned = 0;
+    let mut missed = 0;
+    for trial in trials {
+        let numbers = trial.summary.numbers.as_ref()?;
+        planned += trial.cut?.planned;
+        missed += numbers.successful + numbers.failed - numbers.good?;
+    }
+    (planned > 0).then(|| 1.0 - missed as f64 / planned as f64)
 }
 
 fn no_interval() -> Interval {
@@ -250,11 +296,11 @@ fn counts(trial: &TrialSummary, decided: bool) -> bool {
 
 /// Pools the trials by rate, lowest rate first and `inf` last.
 pub fn pool_rates<'a>(trials: impl IntoIterator<Item = TrialRef<'a>>) -> Vec<RateResult> {
-    let mut by_rate: Vec<(OfferedRate, Vec<&TrialSummary>)> = Vec::new();
+    let mut by_rate: Vec<(OfferedRate, Vec<TrialRef<'a>>)> = Vec::new();
     for trial in trials {
         match by_rate.iter_mut().find(|(rate, _)| *rate == trial.rate) {
-            Some((_, same)) => same.push(trial.summary),
-            None => by_rate.push((trial.rate, vec![trial.summary])),
+            Some((_, same)) => same.push(trial),
+            None => by_rate.push((trial.rate, vec![trial])),
         }
     }
     // Rates, then inf, then closed loops by their workers.

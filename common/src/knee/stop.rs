@@ -24,7 +24,7 @@ pub fn should_stop_after_knee(
 ) -> bool {
     lowest_failure(rates, slos, target).is_some_and(|failed| {
         let undecided_below =
-            rates.iter().any(|r| !r.decided && lies_within(r.offered_rate_per_second, failed));
+            rates.iter().any(|r| !r.is_decided(target) && lies_within(r.offered_rate_per_second, failed));
         let left_below = remaining.iter().any(|r| lies_within(r.per_second(), failed));
         !undecided_below && !left_below
     })
@@ -36,7 +36,7 @@ pub fn lowest_failure(rates: &[RateResult], slos: &SloSet, target: Target) -> Op
     if slos.is_empty() {
         return None;
     }
-    let failed = rates.iter().filter(|r| r.decided && !r.passes(target));
+    let failed = rates.iter().filter(|r| r.is_decided(target) && !r.passes(target));
     failed.filter_map(|r| r.offered_rate_per_second).min_by(f64::total_cmp)
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::knee::search::Cut;
 use crate::stats::{Interval, NoInterval};
 use crate::summary::fixture::{failure, success, trial};
 use crate::summary::{Intervals, TrialSummary};
@@ -10,6 +11,33 @@ fn with_good(rate: &str, slos: &SloSet, good: u64) -> TrialSummary {
     let traces: Vec<Trace> =
         (0..100).map(|i| success(i, i * 10, if i < good { 20 } else { 1500 }, 1600, 3)).collect();
     trial(rate, slos, &traces)
+}
+
+/// What a search ended early at half of its schedule can only fail, and only where the misses so far are too many.
+#[test]
+fn a_trial_that_was_cut_never_passes_its_rate() {
+    let slos: SloSet = "ttft=1s".parse().unwrap();
+    let target: Target = "0.9".parse().unwrap();
+    let summary = |good| with_good("4", &slos, good);
+    let n = summary(0).requests;
+    let cut = Some(Cut { planned: 2 * n, length_seconds: 1.0 });
+    let of = |good: u64, whole: Option<u64>| {
+        let (cut_one, whole) = (summary(good), whole.map(summary));
+        let rate = || "4".parse().unwrap();
+        let refs = std::iter::once(TrialRef { rate: rate(), summary: &cut_one, cut });
+        let refs = refs.chain(whole.iter().map(|summary| TrialRef { rate: rate(), summary, cut: None }));
+        let mut rates = pool_rates(refs);
+        let one = rates.remove(0);
+        assert!(!one.passes(target), "it passes");
+        (one.is_decided(target), one.slo_attainment_at_most, one.trials_used)
+    };
+    // All good until then: nothing is known of the rest.
+    assert_eq!(of(n, None), (false, Some(1.0), 1));
+    // All missed: half of the schedule, whatever the rest.
+    assert_eq!(of(0, None), (true, Some(0.5), 1));
+    // A whole one that passes is a selection; one that fails decides.
+    assert_eq!(of(0, Some(n)), (false, None, 1));
+    assert_eq!(of(0, Some(0)), (true, None, 1));
 }
 
 fn spoiled(mut summary: TrialSummary, kind: ReasonKind) -> TrialSummary {
@@ -39,7 +67,8 @@ fn sweep(text: &str, slos: &str) -> (Vec<RateResult>, Knee) {
             (rate.to_owned(), summary)
         })
         .collect();
-    let refs = trials.iter().map(|(rate, summary)| TrialRef { rate: rate.parse().unwrap(), summary });
+    let refs =
+        trials.iter().map(|(rate, summary)| TrialRef { rate: rate.parse().unwrap(), summary, cut: None });
     let rates = pool_rates(refs);
     let knee = Knee::find(&rates, &slos, Target::default());
     (rates, knee)
@@ -126,7 +155,7 @@ fn an_objective_over_the_trial_has_to_be_met_in_the_median_of_the_repeats() {
     // Both kinds of objective count: attainment is fine here, the percentile is not.
     let slos: SloSet = "e2e=10s p50:ttft=1ms".parse().unwrap();
     let summary = with_good("1", &slos, 100);
-    let rates = pool_rates([TrialRef { rate: "1".parse().unwrap(), summary: &summary }]);
+    let rates = pool_rates([TrialRef { rate: "1".parse().unwrap(), summary: &summary, cut: None }]);
     assert_eq!(rates[0].slo_attainment, Some(1.0));
     assert!(!rates[0].passes(Target::default()));
 }
@@ -143,7 +172,7 @@ fn failures_count_as_infinite_over_the_trial_too() {
     let target: Target = "50%".parse().unwrap();
     for (failed, passes) in [(5, true), (20, false)] {
         let summary = trial("1", &slos, &traces(failed));
-        let rates = pool_rates([TrialRef { rate: "1".parse().unwrap(), summary: &summary }]);
+        let rates = pool_rates([TrialRef { rate: "1".parse().unwrap(), summary: &summary, cut: None }]);
         assert_eq!(rates[0].passes(target), passes);
         let with = rates[0].latency_seconds.ttft.p99_with_failures_as_infinite.unwrap();
         assert_eq!(with.median, Value::Infinite);
@@ -180,7 +209,7 @@ fn attainment_has_an_interval_over_all_batches_or_the_spread_and_no_interval() {
         trial("1", &slos, &traces)
     };
     let pooled = |trials: &[TrialSummary]| {
-        let refs = trials.iter().map(|summary| TrialRef { rate: "1".parse().unwrap(), summary });
+        let refs = trials.iter().map(|summary| TrialRef { rate: "1".parse().unwrap(), summary, cut: None });
         pool_rates(refs)[0].slo_attainment_interval
     };
     let (some, few) = (trial_of(20), trial_of(200));

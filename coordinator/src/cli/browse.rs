@@ -103,9 +103,11 @@ pub(super) fn report(options: &ReportOptions) -> anyhow::Result<u8> {
     }
     let slos: SloSet = given.unwrap_or_else(|| kept.slos.clone());
     let target = target.unwrap_or(kept.slo_target);
-    let planned = kept.experiment["plan"]["trial_order"].as_array().map_or(0, Vec::len);
+    // A search has no order beforehand.
+    let planned = kept.experiment["plan"]["trial_order"].as_array().map(Vec::len).filter(|n| *n > 0);
     if run.record()?.state != RunState::Finished {
-        tell!("note: the run was not finished; {} of {planned} trials are sealed", kept.trials.len());
+        let of = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
+        tell!("note: the run was not finished; {}{of} trials are sealed", kept.trials.len());
     }
     let stdout = std::io::stdout();
     let mut out = BufWriter::new(stdout.lock());

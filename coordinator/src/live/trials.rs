@@ -2,6 +2,7 @@
 //!
 //! Every number is computed in `common`; here it is only kept. A trial that is shown has its verdict beside it.
 
+use common::knee::search::Cut;
 use common::knee::{Knee, RateResult, TrialRef, pool_rates};
 use common::plan::OfferedRate;
 use common::slo::{SloSet, Target};
@@ -144,7 +145,7 @@ pub struct KneeRow {
 /// The trials so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trials {
-    kept: Vec<(TrialRow, OfferedRate, TrialSummary)>,
+    kept: Vec<(TrialRow, OfferedRate, TrialSummary, Option<Cut>)>,
     /// The trials pooled by rate.
     pub rates: Vec<RateRow>,
     /// The knee so far; none before the first trial.
@@ -160,8 +161,9 @@ impl Trials {
         if self.kept.len() == MOST_TRIALS {
             self.kept.remove(0);
         }
-        self.kept.push((TrialRow::of(report), report.rate, report.summary.clone()));
-        let refs = self.kept.iter().map(|(_, rate, summary)| TrialRef { rate: *rate, summary });
+        self.kept.push((TrialRow::of(report), report.rate, report.summary.clone(), report.cut));
+        let refs =
+            self.kept.iter().map(|(_, rate, summary, cut)| TrialRef { rate: *rate, summary, cut: *cut });
         let rates = pool_rates(refs);
         let knee = Knee::find(&rates, slos, target);
         self.rates = rates.iter().map(|rate| RateRow::of(rate, slos, target)).collect();

@@ -91,9 +91,10 @@ impl Report {
         target: Target,
         trials: Vec<TrialReport>,
     ) -> Self {
-        let rates = pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
+        let rates =
+            pool_rates(trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary, cut: t.cut }));
         let knee = Knee::find(&rates, &slos, target);
-        let search = search::of_record(&experiment, target);
+        let search = search::of_record(&experiment, &slos, target);
         let search = search.map(|search| search.result(&search::evidence(&trials), &slos));
         Self { run_id, experiment, slos, target, trials, rates, knee, search }
     }

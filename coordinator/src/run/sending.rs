@@ -324,7 +324,9 @@ impl Sending<'_, '_> {
             let page = self.run.folder.join("report.html");
             let tokenizer = self.run.plan.tokenizer.as_deref();
             let sources = html::Sources { run: &self.run.store, trials: &sealed, restarts, tokenizer };
-            crate::aside::here(|| watch.during(&page, || html::write_file(&page, &report, sources)))?;
+            // Reading every trace again is no sign of a disk that does not answer.
+            let points = crate::aside::here(|| html::gather(&report, sources))?;
+            watch.during(&page, || html::write_gathered(&page, &report, &points))?;
             files.push(page);
             // The largest of them, and the least: last.
             files.extend(beside::export(&self.run.store, restarts, &sealed, &self.run.folder)?);

@@ -8,16 +8,21 @@ use common::ids::TrialId;
 use common::knee::search::{Search, SearchSettings, Step, TrialEvidence, Why};
 use common::plan::{Extent, Process};
 use common::seed::Seed;
-use common::slo::Target;
+use common::slo::{SloSet, Target};
 use serde_json::Value;
 
 use super::PlannedTrial;
 use crate::report::TrialReport;
 
-/// The search that a run was, by its record; none when it was another sweep.
+/// The search that a run was, by its record; none when it was another sweep, and none under other objectives than its own:
+/// those were not asked when it chose its rates, and what it ended early was hopeless only for its own.
 #[must_use]
-pub fn of_record(record: &Value, target: Target) -> Option<Search> {
+pub fn of_record(record: &Value, slos: &SloSet, target: Target) -> Option<Search> {
     let plan = &record["plan"];
+    let own = serde_json::to_value(slos).is_ok_and(|slos| slos == plan["slos"]);
+    if !own || plan["slo_target"].as_f64() != Some(target.share()) {
+        return None;
+    }
     let settings: SearchSettings = serde_json::from_value(plan["search"].clone()).ok()?;
     let process: Process = serde_json::from_value(plan["arrival"].clone()).ok()?;
     let duration = || plan["duration_seconds"].as_f64().map(common::ids::Nanos::from_secs_f64);

@@ -86,7 +86,7 @@ impl Search {
 
 impl SearchResult {
     fn sentences(&self, objective: &str) -> String {
-        let confidence = percent(self.settings.confidence);
+        let confidence = format!("{}%", (self.settings.confidence * 1e8).round() / 1e6);
         let Ends { pass, fail } = self.bracket;
         let mut text = match (pass, fail) {
             (Some(pass), Some(fail)) => format!(

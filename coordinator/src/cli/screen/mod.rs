@@ -58,7 +58,19 @@ fn wish(key: KeyEvent) -> Wish {
 /// Whether there is a terminal to draw on, and to read keys from.
 pub(super) fn is_possible() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && !dumb
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && !dumb && is_in_front()
+}
+
+/// Whether this is the terminal's job in front: one in the background would be stopped when it takes the terminal. Where
+/// the kernel does not say, it is.
+fn is_in_front() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The program's name, in brackets, may hold anything; behind it: state, parent, group, session, terminal, its group.
+    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+    match (fields.get(2), fields.get(5)) {
+        (Some(group), Some(in_front)) => group == in_front,
+        _ => true,
+    }
 }
 
 impl Screen {

@@ -46,7 +46,15 @@ pub enum PageError {
 /// When what is stored cannot be read, or the file cannot be written.
 pub fn write_file(path: &Path, report: &Report, sources: Sources<'_>) -> Result<(), PageError> {
     let points = gather(report, sources)?;
-    Ok(out::whole(path, |file| write_page(file, report, &points))?)
+    Ok(write_gathered(path, report, &points)?)
+}
+
+/// The same, of points that are there: no more than a file's writing, for whoever watches how long the disk takes.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_gathered(path: &Path, report: &Report, points: &Points) -> std::io::Result<()> {
+    out::whole(path, |file| write_page(file, report, points))
 }
 
 /// The points of a report's page. It waits for the disk.

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 
 use sha2::{Digest as _, Sha256};
 
-pub use gather::{PageError, Sources, gather, write_file};
+pub use gather::{PageError, Sources, gather, write_file, write_gathered};
 pub use points::Points;
 
 use super::Report;

@@ -189,7 +189,11 @@ impl Opened {
         let Some(rate) = planned.rate.per_second().filter(|_| self.plan.stop_after_knee) else {
             return false;
         };
-        let so_far = pool_rates(self.trials.iter().map(|t| TrialRef { rate: t.rate, summary: &t.summary }));
+        let so_far = pool_rates(self.trials.iter().map(|t| TrialRef {
+            rate: t.rate,
+            summary: &t.summary,
+            cut: t.cut,
+        }));
         lowest_failure(&so_far, &self.plan.slos, self.plan.slo_target).is_some_and(|failed| rate > failed)
     }
 }

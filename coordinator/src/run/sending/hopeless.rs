@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::run::Ui;
 use crate::store::RunStore;
 use crate::sweep::PlannedTrial;
-use crate::trial::drive::Watch;
+use crate::trial::drive::{Standing, Watch};
 use crate::trial::seal::SealError;
 
 /// What agents are told begins so, and so do the traces of what was not sent for that reason.
@@ -109,6 +109,10 @@ impl Watch for Looking<'_> {
 
     fn starting(&mut self, lead: Nanos) {
         self.ui.starting(lead);
+    }
+
+    fn stands(&mut self, agent: &AgentName, standing: &Standing) {
+        self.ui.stands(agent, standing);
     }
 
     fn lost(&mut self, agent: &AgentName, reason: &str) {
