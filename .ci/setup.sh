@@ -86,15 +86,15 @@ require_web_assets() {
   .ci/web_assets.sh
 }
 
-# The names that its packages give it.
-chromium() {
-  command -v chromium || command -v chromium-browser || command -v google-chrome
+# Where it is, under the names that its packages give it: a file, for its driver takes no name.
+find_chromium() {
+  type -P chromium || type -P chromium-browser || type -P google-chrome
 }
 
 # Tests open the pages in it, and drive it by its driver.
 require_chromium() {
   # The driver, too: without it the live page is not walked.
-  chromium >/dev/null && command -v chromedriver >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
+  { find_chromium && type -P chromedriver; } >/dev/null || install_packages "Chromium is" chromium chromium-driver fonts-dejavu-core
 }
 
 require_component() {
@@ -132,7 +132,7 @@ all)
   require_nextest
   ;;
 chromium)
-  chromium || fail "no Chromium; run: .ci/setup.sh all"
+  find_chromium || fail "no Chromium; run: .ci/setup.sh all"
   ;;
 *) fail "usage: setup.sh [build|python|all|chromium]" ;;
 esac
