@@ -193,6 +193,14 @@ impl Digest {
         use sha2::Digest as _;
         Self(sha2::Sha256::digest(bytes).into())
     }
+
+    /// Its first 64 bits, for where so many tell things apart.
+    #[must_use]
+    pub fn first_64_bits(self) -> u64 {
+        let mut first = [0; 8];
+        first.copy_from_slice(&self.0[..8]);
+        u64::from_le_bytes(first)
+    }
 }
 
 impl fmt::Display for Digest {

@@ -26,9 +26,7 @@ impl Replicas {
     /// The engines at `urls`, which must not be empty, for the schedule with this digest.
     #[must_use]
     pub fn new<'a>(schedule: Digest, urls: impl IntoIterator<Item = &'a BaseUrl>) -> Self {
-        let mut first = [0; 8];
-        first.copy_from_slice(&schedule.0[..8]);
-        let salt = Seed(u64::from_le_bytes(first)).derive("replica").0;
+        let salt = Seed(schedule.first_64_bits()).derive("replica").0;
         let names = urls.into_iter().map(|url| text_hash(&url.to_string())).collect();
         Self { salt, names }
     }

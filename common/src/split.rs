@@ -59,10 +59,7 @@ pub(crate) fn equal_owner(key: u64, names: &[u64]) -> usize {
 
 /// 64 bits that stand for a name.
 pub(crate) fn text_hash(text: &str) -> u64 {
-    let digest = crate::ids::Digest::of(text.as_bytes());
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest.0[..8]);
-    u64::from_le_bytes(first)
+    crate::ids::Digest::of(text.as_bytes()).first_64_bits()
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes every output bit with probability ½.

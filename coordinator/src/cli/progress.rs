@@ -13,14 +13,14 @@ use crate::plan::Plan;
 use crate::report::TrialReport;
 use crate::run::{Note, Ui};
 use crate::sweep::PlannedTrial;
-use crate::trial::drive::Watch;
+use crate::trial::drive::{Standing, Watch};
 
 /// Between two plain lines of one trial.
 const LINE_EVERY: Nanos = Nanos(5_000_000_000);
 
 /// Where a trial stands.
 #[derive(Default)]
-struct Standing {
+struct TrialStanding {
     under_way: bool,
     title: String,
     arrivals: u64,
@@ -34,13 +34,13 @@ pub(super) struct Progress {
     terminal: bool,
     /// Somebody else shows what goes on.
     quiet: bool,
-    trial: Standing,
+    trial: TrialStanding,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
-        Self { bar: None, terminal, quiet: false, trial: Standing::default() }
+        Self { bar: None, terminal, quiet: false, trial: TrialStanding::default() }
     }
 
     /// Shows nothing in between, or shows it again.
@@ -117,6 +117,10 @@ impl Watch for Progress {
         self.trial.said = Nanos::ZERO;
     }
 
+    fn stands(&mut self, _: &AgentName, _: &Standing) {}
+
+    fn lost(&mut self, _: &AgentName, _: &str) {}
+
     fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Counters>) {
         let (sent, text) = counted(fleet);
         if let Some(bar) = &self.bar {
@@ -146,7 +150,7 @@ impl Ui for Progress {
         };
         let title = format!("trial {number} ({place}): {}, repeat {repeat}", shown_rate(rate));
         let length = plan.arrivals(trial.rate).length();
-        self.trial = Standing { under_way: true, title, arrivals, length, said: Nanos::ZERO };
+        self.trial = TrialStanding { under_way: true, title, arrivals, length, said: Nanos::ZERO };
         if self.terminal && !self.quiet {
             self.bar();
         } else {

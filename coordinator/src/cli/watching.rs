@@ -19,7 +19,7 @@ use crate::report::TrialReport;
 use crate::rpc::Shared;
 use crate::run::{Note, Ui};
 use crate::sweep::PlannedTrial;
-use crate::trial::drive::{StopLevel, Watch};
+use crate::trial::drive::{Standing, StopLevel, Watch};
 use crate::web::Web;
 
 /// For the last event to reach the pages that are open.
@@ -140,6 +140,14 @@ impl Watch for Terminal {
 
     fn starting(&mut self, lead: Nanos) {
         self.plain().starting(lead);
+    }
+
+    fn stands(&mut self, agent: &AgentName, standing: &Standing) {
+        self.plain().stands(agent, standing);
+    }
+
+    fn lost(&mut self, agent: &AgentName, reason: &str) {
+        self.plain().lost(agent, reason);
     }
 
     fn progress(&mut self, since_start: Nanos, fleet: &BTreeMap<AgentName, Counters>) {

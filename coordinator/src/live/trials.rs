@@ -116,7 +116,7 @@ fn finite(value: Value) -> Option<f64> {
 
 impl RateRow {
     fn of(rate: &RateResult, slos: &SloSet, target: Target) -> Self {
-        let decides = rate.decided && !slos.is_empty();
+        let decides = rate.is_decided(target) && !slos.is_empty();
         Self {
             offered: rate.offered_rate.clone(),
             offered_per_second: rate.offered_rate_per_second,

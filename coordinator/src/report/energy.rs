@@ -79,7 +79,8 @@ impl Energy {
         }
         let rates: Vec<RateEnergy> = (rates.iter())
             .filter_map(|rate| {
-                let meets = rate.decided && rate.offered_rate_per_second.is_some() && !slos.is_empty();
+                let meets =
+                    rate.is_decided(target) && rate.offered_rate_per_second.is_some() && !slos.is_empty();
                 RateEnergy::of(trials, rate, meets.then(|| rate.passes(target)))
             })
             .collect();

@@ -101,8 +101,7 @@ impl Report {
 
     /// The trials that count for the run as a whole: those that were not sent again.
     pub fn standing(&self) -> impl Iterator<Item = &TrialReport> {
-        let again = |trial: TrialId| self.trials.iter().any(|t| t.rerun_of == Some(trial));
-        self.trials.iter().filter(move |t| !again(t.trial))
+        standing(&self.trials)
     }
 
     /// What the engine's GPUs took at each rate; none when no GPU was recorded.
@@ -110,6 +109,12 @@ impl Report {
     pub fn energy(&self) -> Option<Energy> {
         Energy::of(&self.trials, &self.rates, &self.slos, self.target)
     }
+}
+
+/// The trials among `trials` that were not sent again.
+pub fn standing(trials: &[TrialReport]) -> impl Iterator<Item = &TrialReport> {
+    let again = |trial: TrialId| trials.iter().any(|t| t.rerun_of == Some(trial));
+    trials.iter().filter(move |t| !again(t.trial))
 }
 
 fn as_text<S: serde::Serializer>(rate: &OfferedRate, s: S) -> Result<S::Ok, S::Error> {

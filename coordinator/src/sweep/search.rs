@@ -12,7 +12,7 @@ use common::slo::{SloSet, Target};
 use serde_json::Value;
 
 use super::PlannedTrial;
-use crate::report::TrialReport;
+use crate::report::{TrialReport, standing};
 
 /// The search that a run was, by its record; none when it was another sweep, and none under other objectives than its own:
 /// those were not asked when it chose its rates, and what it ended early was hopeless only for its own.
@@ -36,10 +36,8 @@ pub fn of_record(record: &Value, slos: &SloSet, target: Target) -> Option<Search
 /// What the machine takes from the trials of a run: from those that count, in the order of sending.
 #[must_use]
 pub fn evidence(trials: &[TrialReport]) -> Vec<TrialEvidence> {
-    let again = |trial: TrialId| trials.iter().any(|t| t.rerun_of == Some(trial));
-    let standing = trials.iter().filter(|t| !again(t.trial));
     let of = |t: &TrialReport| Some(TrialEvidence::of(t.rate.per_second()?, &t.summary, t.cut));
-    standing.filter_map(of).collect()
+    standing(trials).filter_map(of).collect()
 }
 
 /// The next trial of a search, numbered `trial`, and why; none when the search is over. Its seed is that of its repeat,

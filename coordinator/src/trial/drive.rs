@@ -64,20 +64,16 @@ pub enum Standing {
     },
 }
 
-/// What somebody who watches a trial is told.
+/// What somebody who watches a trial is told. Nothing that is told has a default: who passes it on passes on all of it.
 pub trait Watch {
     /// All agents are ready, with these warnings of theirs.
     fn ready(&mut self, warnings: &[String]);
     /// It will start this long from now.
     fn starting(&mut self, lead: Nanos);
     /// Where an agent stands.
-    fn stands(&mut self, agent: &AgentName, standing: &Standing) {
-        let _ = (agent, standing);
-    }
+    fn stands(&mut self, agent: &AgentName, standing: &Standing);
     /// An agent is taken for lost now.
-    fn lost(&mut self, agent: &AgentName, reason: &str) {
-        let _ = (agent, reason);
-    }
+    fn lost(&mut self, agent: &AgentName, reason: &str);
     /// Whether what is still to be sent is of no use, this long after the start, and why.
     fn hopeless(&mut self, since_start: Nanos) -> Option<String> {
         let _ = since_start;

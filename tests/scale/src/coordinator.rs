@@ -23,7 +23,7 @@ use coordinator::rpc::{self, Door, Limits, Shared};
 use coordinator::run::{self, Means, Note, Ui};
 use coordinator::store::Store;
 use coordinator::sweep::{self, PlannedTrial};
-use coordinator::trial::drive::Watch;
+use coordinator::trial::drive::{Standing, Watch};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
@@ -147,6 +147,7 @@ impl Watch for Told {
     fn starting(&mut self, lead: Nanos) {
         say(&format!("starting {}", lead.0));
     }
+    fn stands(&mut self, _: &AgentName, _: &Standing) {}
     fn lost(&mut self, agent: &AgentName, reason: &str) {
         say(&format!("note agent {agent} is lost: {reason}"));
     }

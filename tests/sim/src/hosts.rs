@@ -20,7 +20,7 @@ use coordinator::rpc::{self, Door, Limits, Shared, Wire};
 use coordinator::run::{self, Means, Note, Opened, RunOutcome, Ui};
 use coordinator::store::{MemoryIndex, RunStore, Slowness, Store};
 use coordinator::sweep::PlannedTrial;
-use coordinator::trial::drive::Watch;
+use coordinator::trial::drive::{Standing, Watch};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use turmoil::net::TcpListener;
@@ -225,6 +225,8 @@ impl Watch for SimUi {
     }
 
     fn starting(&mut self, _: Nanos) {}
+
+    fn stands(&mut self, _: &AgentName, _: &Standing) {}
 
     fn lost(&mut self, agent: &AgentName, reason: &str) {
         let at = self.ledger.now_ns();

@@ -10,7 +10,7 @@ use common::ids::{AgentName, Epoch, Nanos, TrialId};
 use common::knee::search::{CUT_LOOKS, Cut, Search};
 use common::metrics::RequestMetrics;
 use common::slo::SloSet;
-use common::trace::{Clocks, Facts, FailureKind};
+use common::trace::{Facts, FailureKind, Outline};
 
 use super::Sending;
 use crate::plan::Plan;
@@ -75,14 +75,32 @@ impl Looks {
 
     fn missed(&self) -> Result<u64, SealError> {
         let mut missed = 0;
-        for block in self.store.trial_blocks(self.trial, self.epoch)? {
-            let block = block?;
-            for (clocks, facts) in block.clocks()?.iter().zip(block.facts()?) {
-                missed += u64::from(!RequestMetrics::of(clocks, &facts).losses(&facts, &self.slos).is_good());
-            }
-        }
+        each_trace(&self.store, self.trial, self.epoch, |outline, facts| {
+            let losses = RequestMetrics::of_outline(outline, facts).losses(facts, &self.slos);
+            missed += u64::from(!losses.is_good());
+        })?;
         Ok(missed)
     }
+}
+
+/// Tells `take` of each trace that is stored of a trial, whether it is sealed or not.
+fn each_trace(
+    store: &RunStore,
+    trial: TrialId,
+    epoch: Epoch,
+    mut take: impl FnMut(Outline, &Facts),
+) -> Result<(), SealError> {
+    for block in store.trial_blocks(trial, epoch)? {
+        let block = block?;
+        let facts = block.facts()?;
+        let mut facts = facts.iter();
+        block.outlines(|outline, _| {
+            if let Some(facts) = facts.next() {
+                take(outline, facts);
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// Who watches a trial, and looks whether it is hopeless.
@@ -143,21 +161,14 @@ impl Sending<'_, '_> {
     ) -> Result<Option<(u64, Cut)>, SealError> {
         crate::aside::here(|| {
             let mut first: Option<(u64, Nanos)> = None;
-            for block in self.run.store.trial_blocks(trial, epoch)? {
-                let block = block?;
-                for (clocks, facts) in block.clocks()?.iter().zip(block.facts()?) {
-                    if was_cut(&facts) && first.is_none_or(|(index, _)| facts.index.0 < index) {
-                        first = Some(at(clocks, &facts));
-                    }
+            each_trace(&self.run.store, trial, epoch, |outline, facts| {
+                if was_cut(facts) && first.is_none_or(|(index, _)| facts.index.0 < index) {
+                    first = Some((facts.index.0, outline.scheduled));
                 }
-            }
+            })?;
             Ok(first.map(|(index, at)| (index, Cut { planned, length_seconds: at.as_secs_f64() })))
         })
     }
-}
-
-fn at(clocks: &Clocks, facts: &Facts) -> (u64, Nanos) {
-    (facts.index.0, clocks.scheduled)
 }
 
 fn was_cut(facts: &Facts) -> bool {
